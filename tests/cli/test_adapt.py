@@ -123,9 +123,9 @@ def test_bad_arguments_give_one_line_before_weights_are_read(
 
 def test_bad_folders_give_one_line(run, llama, preset, tmp_path):
     status, _, error = adapt(run, tmp_path / "nothing", tmp_path / "preset")
-    assert_one_line(status, error, "model must be a folder that exists")
+    assert_one_line(status, error, "model must be an existing folder")
     status, _, error = adapt(run, preset, tmp_path / "preset", "--heads", *LOCAL)
-    assert_one_line(status, error, "is adapted already")
+    assert_one_line(status, error, "is already adapted")
     status, _, error = adapt(run, llama, preset)
     assert_one_line(status, error, "already exists; name a new")
 

@@ -35,7 +35,7 @@ def test_attention_is_measured_and_drawn(analyze, tmp_path):
         (["--keys", 12], {}, "--keys must be a multiple of 8. Received: 12"),
         (["--queries", 0], {}, "--queries must be at least 1. Received: 0"),
         ([], {"text": "no_such.txt"}, "--text must be a text file. Received: "),
-        ([], {"model": "no_such"}, "model must be a folder that exists"),
+        ([], {"model": "no_such"}, "model must be an existing folder"),
         (["--plot", "mass.txt"], {}, "--plot must end in .png or .svg or .pdf"),
         ([], {}, "tokens; 2,048 are needed"),
     ],

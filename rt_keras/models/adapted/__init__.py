@@ -1,4 +1,4 @@
-"""KerasHub's models with the attention of this package, their weights kept."""
+"""KerasHub's models with the attention of this package and their own weights."""
 
 from rt_keras.models.adapted.adapt import adapt, restore
 from rt_keras.models.adapted.distill import distill

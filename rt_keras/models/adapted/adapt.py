@@ -1,4 +1,4 @@
-"""`adapt` and `restore`: this package's attention in a model that is already there, and back."""
+"""`adapt` and `restore`: replaces the attention heads of an existing model, and the inverse."""
 
 import functools
 import inspect
@@ -44,50 +44,50 @@ def adapt(
     position_extension="repeat",
     dtype=None,
 ):
-    """A copy of a model with other heads, and with its weights.
+    """Returns a copy of a model with other attention heads and the same weights.
 
     Args:
-        model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.backbones`; or a
-            functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`; or a
-            string or path, the folder of a pretrained model, in the layout of Hugging Face or as
-            KerasHub's `save_to_preset` writes it; or string, the name of a preset of KerasHub. Of a
-            folder or preset there is one copy of the weights in memory at any time, and the
-            preprocessor packs as many tokens as the model was trained on, where the files say so.
-        head_groups: list of `HeadGroup`, as many heads as the attention has. Each layer gets its
-            own. Routing heads with `normalize=False` attend by the queries and keys as the model
-            has learnt them. Heads whose queries are their own keys lose the model's keys. None, the
-            default, for heads of `Window`, in decoders `FirstTokens`, and `SelectedBlocks` in the
-            layers without a window. In decoders, these keep nearly all of what full attention
-            finds.
-        layers: list of int, the attention layers that get them, from 0; "global" for those without
-            a window; None, the default, for all.
-        keys: int, without `head_groups`: how many keys a query reads at most beyond its window and
-            the first tokens, a multiple of 4, or of 2 in encoders. Defaults to 128.
-        dense_below: int, the length of inputs below which attention stays full; None, the default,
-            for none.
-        num_global_tokens: int, how many tokens at the beginning see all others and are seen by all,
-            such as the one that a classifier reads; see `MultiHeadAttention`. For models of
-            KerasHub, and without a cache, as in encoders. None, the default, for none.
-        max_sequence_length: int, at least what the model takes, for longer sequences: learned
-            positions become more, rotary ones are scaled (but a restored model has the original's),
-            and the preprocessor of a task packs as many tokens. None, the default, to leave
-            positions as they are.
-        trained_length: int, the length that a model with rotary positions was trained on; needed
-            for those if `max_sequence_length` is given. Defaults to what the files of a folder say.
-        position_extension: "repeat", the default, or "interpolate": how more learned positions are
-            made of those that there are.
-        dtype: dtype policy of a model from a folder or preset; None, the default, for Keras's
-            global one.
+        model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.backbones`; a
+            functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`; a string
+            or path, the folder of a pretrained model, in Hugging Face's layout or written by
+            KerasHub's `save_to_preset`; or a string, the name of a KerasHub preset. For a folder or
+            preset, memory holds one copy of the weights at any time, and the preprocessor keeps as
+            many tokens as the model was trained on if the files specify it.
+        head_groups: list of `HeadGroup`, with as many heads as the attention has. Each layer gets
+            its own copy. Routing heads with `normalize=False` attend with the queries and keys that
+            the model has learned. Heads with `share_qk=True` use the queries as keys and drop the
+            model's keys. Defaults to None, for heads of `Window`, `FirstTokens` in decoders, and
+            `SelectedBlocks`, in the layers without a window. In decoders, these keep nearly
+            everything that full attention finds.
+        layers: list of int, numbers of the attention layers to change, from 0; or "global" for
+            those without a window. Defaults to None, for all layers.
+        keys: int, without `head_groups`: maximum number of keys that a query reads beyond its
+            window and the first tokens, a multiple of 4, or of 2 in encoders. Defaults to None, for
+            128.
+        dense_below: int, length of inputs below which attention stays full. Defaults to None, for
+            no such length.
+        num_global_tokens: int, number of first tokens that see all others and are seen by all, such
+            as the one that a classifier reads; see `MultiHeadAttention`. Only for KerasHub models
+            without a cache, such as encoders. Defaults to None, for no global tokens.
+        max_sequence_length: int, new maximum length, at least that of the model. Learned positions
+            are extended. Rotary ones are scaled; a restored model has the original ones. The
+            preprocessor of a task keeps as many tokens. Defaults to None, for unchanged positions.
+        trained_length: int, length that a model with rotary positions was trained on, required for
+            those with `max_sequence_length`. Defaults to None, for the length in the files of a
+            folder.
+        position_extension: "repeat" or "interpolate", the method of extending learned positions.
+            Defaults to "repeat".
+        dtype: dtype policy of a model from a folder or preset. Defaults to None, for Keras's global
+            policy.
 
     Returns:
-        A model of the same kind, an ordinary Keras model. `model` stays as it is.
+        A Keras model of the same kind. `model` is unchanged.
 
     Raises:
-        ValueError: if there is no such folder or preset, it is incomplete or damaged, the model's
-            attention is not known, is quantized or has been adapted, `head_groups` is not a list of
-            head groups, heads or layers do not fit the model, it cannot have that length, or it
-            needs `head_groups`: models with an encoder and a decoder, and those of
-            `MultiHeadAttention`.
+        ValueError: if the folder or preset does not exist, is incomplete or is damaged; the model's
+            attention cannot be replaced, is quantized or is already adapted; `head_groups` is not a
+            list of head groups; the heads, layers or length do not fit the model; or `head_groups`
+            is missing for a model with an encoder and a decoder or one that is not KerasHub's.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import FullHeads, LocalHeads
@@ -99,9 +99,9 @@ def adapt(
     if head_groups is not None:
         check_head_groups(head_groups)
         if keys is not None:
-            raise ValueError(f"keys goes without head_groups alone. Received: keys={keys}")
+            raise ValueError(f"keys can only be set without head_groups. Received: keys={keys}")
     elif layers is not None:
-        raise ValueError(f"layers goes with head_groups alone. Received: layers={layers!r}")
+        raise ValueError(f"layers can only be set with head_groups. Received: layers={layers!r}")
     check_extension(position_extension)
     packed = max_sequence_length
     if isinstance(model, (str, os.PathLike)):
@@ -112,7 +112,7 @@ def adapt(
             trained_length = trained_length or found
     elif dtype is not None:
         raise ValueError(
-            f"dtype is for folders and presets; a model has its own. Received: {dtype!r}"
+            f"dtype can only be set for folders and presets. Received: dtype={dtype!r}"
         )
     backbone = backbone_of(model)
     if not isinstance(backbone, keras.Model):
@@ -121,20 +121,20 @@ def adapt(
         )
     if not isinstance(backbone, keras_hub.models.Backbone):
         if max_sequence_length is not None:
-            raise ValueError("max_sequence_length is for models of KerasHub alone")
+            raise ValueError("max_sequence_length can only be set for KerasHub models")
         if num_global_tokens is not None:
-            raise ValueError("num_global_tokens is for models of KerasHub alone")
+            raise ValueError("num_global_tokens can only be set for KerasHub models")
         if head_groups is None:
-            raise ValueError("head_groups must be given, but for models of KerasHub")
+            raise ValueError("head_groups is required for models that are not KerasHub's")
         return adapt_graph(model, head_groups, layers, dense_below)
     if isinstance(backbone, AdaptedBackbone):
-        raise ValueError(f"{backbone.name} is adapted already; restore() it first")
+        raise ValueError(f"{backbone.name} is already adapted. Call restore() first")
     check_known(backbone)
     head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys)
     if model is not backbone and type(model) not in TASKS:
         raise ValueError(
-            f"{type(model).__name__} is no task of KerasHub's own; adapt its backbone, and make "
-            "the task anew"
+            f"{type(model).__name__} is not a KerasHub task. Adapt its backbone, and create the "
+            "task from it"
         )
     config = backbone.get_config()
     config |= left_out(backbone, config)
@@ -154,16 +154,16 @@ def adapt(
 
 
 def restore(model):
-    """A copy of an adapted model with the original's attention, and with its weights.
+    """Returns a copy of an adapted model with the original attention and the current weights.
 
     Args:
-        model: what `adapt` returned, trained since or not.
+        model: a model returned by `adapt`, trained since then or not.
 
     Returns:
-        A model of the original's class. Weights that only the heads here have are left out.
+        A model of the original class. Weights that only the adapted heads have are dropped.
 
     Raises:
-        ValueError: if the model is not adapted, or is quantized.
+        ValueError: if the model is not adapted or is quantized.
     """
     backbone = backbone_of(model)
     if not isinstance(backbone, keras_hub.models.Backbone):
@@ -181,14 +181,14 @@ def restore(model):
 
 
 def _heads_and_layers(backbone, head_groups, layers, keys):
-    """What is asked for, or the heads that a backbone gets without being asked."""
+    """Returns the given head groups and layers, or the default ones of a backbone."""
     if head_groups is not None:
         return head_groups, layers
     return default_head_groups(backbone, keys)
 
 
 def _check_fits(head_groups, layers, keys, backbone):
-    """Raises a ValueError if a backbone cannot have heads, before it has its weights."""
+    """Raises a ValueError if heads do not fit a backbone, before it has its weights."""
     check_known(backbone)
     head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys)
     attention = attention_layers(backbone)
@@ -199,12 +199,12 @@ def _check_fits(head_groups, layers, keys, backbone):
 
 
 def _original(model):
-    """The class of KerasHub that an adapted model's is made of."""
+    """Returns the KerasHub class that the class of an adapted model is based on."""
     return type(model).__bases__[-1]
 
 
 def _with_backbone(cls, task, backbone, preprocessor):
-    """A task of a class with another's configuration and weights."""
+    """Returns a task with a new backbone, and with the other weights and options of a task."""
     config = {**task.get_config(), "backbone": backbone, "preprocessor": preprocessor}
     of_backbone = {id(weight) for weight in task.backbone.weights}
     made = cls.from_config(config)

@@ -1,4 +1,4 @@
-"""What the attention of an adapted model reads and keeps, layer by layer."""
+"""Summary of the attention of an adapted model, layer by layer."""
 
 import dataclasses
 import inspect
@@ -10,9 +10,9 @@ import tensorflow as tf
 from rt_keras.layers.key_sets import FirstTokens, Window
 from rt_keras.tables import table
 
-# What is not said of a head group besides its number of heads, as all layers have it.
+# Options left out of descriptions: those of any layer, and the number of heads, which comes first.
 OF_LAYERS = ("name", "dtype", "trainable", "num_heads")
-# Texts of these lengths tell the size of a cache: all windows lie within them.
+# Lengths at which caches are measured. They exceed all windows.
 LENGTHS = 2**16, 2**17
 
 COLUMNS = {
@@ -32,11 +32,10 @@ class AdaptedHeads:
     """A head group of an attention layer.
 
     Attributes:
-        heads: string, how many heads of which kind, with their options.
-        window: int, how many keys a query reads at most in its window; None if no number bounds it.
-        first_tokens: int, how many first tokens it reads besides.
-        others: int, how many further keys it reads at most; None if that grows with the text, or
-            depends on it.
+        heads: string, number and kind of the heads, with their options.
+        window: int, maximum number of keys that a query reads in its window; None if unbounded.
+        first_tokens: int, number of first tokens that it also reads.
+        others: int, maximum number of other keys; None if it grows with the text or depends on it.
     """
 
     heads: str
@@ -50,12 +49,12 @@ class AdaptedLayer:
     """An attention layer of an adapted model.
 
     Attributes:
-        name: string, the path of the layer.
+        name: string, path of the layer.
         head_groups: tuple of `AdaptedHeads`.
-        cache_bytes: int, bytes that the cache of a text has, however long it is; None if the layer
-            cannot decode with a cache.
-        cache_bytes_per_token: int, bytes that it has for each token; or None.
-        left_alone: string, why the layer keeps what it had; "" if it got other heads.
+        cache_bytes: int, bytes of a text's cache that do not depend on its length; None if the
+            layer cannot decode with a cache.
+        cache_bytes_per_token: int, additional bytes for each token; None if there is no cache.
+        left_alone: string, reason why the layer keeps its original heads; "" if they were replaced.
     """
 
     name: str
@@ -67,7 +66,7 @@ class AdaptedLayer:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Adaptation:
-    """What the attention of an adapted model reads and keeps. Printed, it is a table.
+    """The keys that the attention of an adapted model reads, and its cache; `print` shows a table.
 
     Attributes:
         layers: tuple of `AdaptedLayer`, one for each attention layer.
@@ -96,11 +95,11 @@ class Adaptation:
 
 
 def adaptation_of(attention, chosen):
-    """What attention layers read and keep.
+    """Summarizes attention layers.
 
     Args:
         attention: list of `AdaptedAttention`.
-        chosen: set of the numbers of those that got other heads.
+        chosen: set of int, numbers of the layers whose heads were replaced.
 
     Returns:
         An `Adaptation`.
@@ -108,7 +107,7 @@ def adaptation_of(attention, chosen):
     layers, caches = [], {}
     for number, layer in enumerate(attention):
         groups = tuple(_read_by(group, layer.causal) for group in layer.head_groups)
-        # Most layers are alike, and it takes a while to see how large a cache is.
+        # Most layers are equal, and measuring a cache takes a while.
         sizes = groups, layer.query_dense.units, layer.value_dense.units
         if sizes not in caches:
             caches[sizes] = _cache_of(layer)
@@ -118,7 +117,7 @@ def adaptation_of(attention, chosen):
 
 
 def described(group):
-    """The heads of a group, with what is not the default.
+    """Describes a head group by its number of heads, its class and its non-default options.
 
     Args:
         group: `HeadGroup`.
@@ -160,7 +159,7 @@ def _read_by(group, causal):
 
 
 def _cache_of(layer):
-    """Bytes of a layer's cache for any text, and those for each token more; None without one."""
+    """Returns the fixed bytes of a layer's cache and the bytes per token, or None for both."""
     if not (layer.causal and layer.cached_decoding):
         return None, None
     short = _bytes_of_cache(layer, LENGTHS[0])
@@ -178,13 +177,13 @@ def _bytes_of_cache(layer, length):
 
 
 def _reason(layer):
-    """Why an attention layer that was not chosen has the heads that it has."""
+    """Returns the reason why the heads of a layer were not replaced."""
     window = layer.head_groups[0].joined_sets[0].keys_read(layer.causal)
     return "not among the chosen layers" if window is None else "has a window of its own"
 
 
 def _runs(layers):
-    """The numbers of layers that follow each other and are alike but for their names.
+    """Groups consecutive layers that differ only in their names.
 
     Yields:
         Tuples of a string, such as "0 to 3", and the first of the layers.

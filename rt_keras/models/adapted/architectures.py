@@ -1,4 +1,4 @@
-"""KerasHub's backbones whose attention can be replaced, and where each has it."""
+"""KerasHub backbones whose attention can be replaced, and where it is."""
 
 import inspect
 from collections.abc import Callable
@@ -30,22 +30,22 @@ def _joint_tokens_and_positions(backbone, token_ids, positions):
 
 
 def _learned(backbone, positions):
-    """Positions that there are; those of padding and of rows that have ended may not be."""
+    """Clips positions to the learned ones, which those of padding and finished rows may exceed."""
     return keras.ops.clip(positions, 0, backbone.max_sequence_length - 1)
 
 
 class Architecture(NamedTuple):
-    """Where a backbone has its attention.
+    """The location of the attention in a backbone.
 
     Args:
-        stacks: dictionary from the attributes with lists of blocks to bools, whether those are
-            causal.
+        stacks: dictionary from the names of the attributes with lists of blocks to bools, whether
+            these blocks are causal.
         embed: function from a backbone, token ids `[batch, length]` and their positions
-            `[batch or 1, length]` to what the first block gets; None for backbones that do not
-            decode alone.
-        attention: string, the attribute of a block with its self-attention.
-        mask: string, the method of a block that makes the mask of all pairs.
-        cache, padding: strings, the arguments of a block for its cache and for the mask of padding.
+            `[batch or 1, length]` to the inputs of the first block; None for encoders and
+            encoder-decoders.
+        attention: string, attribute of a block that contains its self-attention.
+        mask: string, method of a block that computes the mask of all pairs.
+        cache, padding: strings, arguments of a block for its cache and for the padding mask.
     """
 
     stacks: dict
@@ -79,13 +79,13 @@ ARCHITECTURES = {
         padding="padding_mask",
     ),
 }
-# What others have that attention here has not.
+# Features of other backbones that this package does not support.
 MISSING = {
     "GemmaBackbone": "soft caps on attention logits",
     "PhiMoEBackbone": "mixtures of experts",
     "MixtralBackbone": "mixtures of experts",
-    "QwenBackbone": "biases on queries, keys and values alone",
-    "Qwen3Backbone": "its norms of queries and keys",
+    "QwenBackbone": "biases on queries, keys and values only",
+    "Qwen3Backbone": "norms of queries and keys",
     "QwenMoeBackbone": "mixtures of experts",
     "Qwen3MoeBackbone": "mixtures of experts",
     "SmolLM3Backbone": "layers without rotary positions",
@@ -93,27 +93,28 @@ MISSING = {
 
 
 def architecture(backbone):
-    """The entry of `ARCHITECTURES` of a backbone, or of the one that it adapts."""
+    """Returns the entry of a backbone, or of the one that it adapts, in `ARCHITECTURES`."""
     return next(ARCHITECTURES[base] for base in type(backbone).__mro__ if base in ARCHITECTURES)
 
 
 def check_class_known(cls):
-    """Raises a ValueError if the attention of a class of backbones cannot be replaced."""
+    """Raises a ValueError if the attention of a backbone class cannot be replaced."""
     name = cls.__name__
     if cls not in ARCHITECTURES:
         known = ", ".join(cls.__name__ for cls in ARCHITECTURES)
         missing = f": {MISSING[name]} are not supported" if name in MISSING else ""
         raise ValueError(
-            f"The attention of {name} is not known{missing}. Known: {known}, and tasks on them"
+            f"The attention of {name} cannot be replaced{missing}. Supported: {known}, and their "
+            "tasks"
         )
 
 
 def check_known(backbone):
-    """Raises a ValueError if the attention of a backbone cannot be replaced, saying why."""
+    """Raises a ValueError with the reason if the attention of a backbone cannot be replaced."""
     check_class_known(type(backbone))
     name = type(backbone).__name__
     unsupported = {
-        "vision_encoder": "a vision encoder, whose tokens see one another in both directions",
+        "vision_encoder": "a vision encoder, whose tokens attend in both directions",
         "is_embedding_model": "the pooling of EmbeddingGemma",
         "use_bidirectional_attention": "windows in both directions, as in EmbeddingGemma",
         "attention_logit_soft_cap": "a soft cap on attention logits",
@@ -124,9 +125,9 @@ def check_known(backbone):
 
 
 def left_out(backbone, config):
-    """What a backbone's constructor takes and its own `get_config` leaves out, with the values.
+    """Returns the constructor arguments that a backbone's `get_config` omits, with their values.
 
-    KerasHub 0.32 leaves `tie_word_embeddings` out of the configurations of Llama.
+    KerasHub 0.32 omits `tie_word_embeddings` from the configurations of Llama.
     """
     return {
         name: getattr(backbone, name)
@@ -136,7 +137,7 @@ def left_out(backbone, config):
 
 
 def constructor_arguments(cls):
-    """The names of what the constructor of a backbone takes, its own and those of its bases."""
+    """Returns the names of a backbone's constructor arguments, including those of its bases."""
     found = []
     for base in cls.__mro__[: cls.__mro__.index(keras_hub.models.Backbone)]:
         if "__init__" in vars(base):

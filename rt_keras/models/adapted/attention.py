@@ -1,4 +1,4 @@
-"""Attention of this package in the place of a model's own, with the same weights."""
+"""Attention of this package that replaces a model's own and has the same weights."""
 
 import keras
 import tensorflow as tf
@@ -10,36 +10,37 @@ from rt_keras.ops.blocks import places_of_rows, size
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class AdaptedAttention(KeptArguments, MultiHeadAttention):
-    """Self-attention that a KerasHub block calls as it called its own.
+    """Self-attention that a KerasHub block calls like its own attention.
 
     Args:
         head_groups: list of `HeadGroup`.
         causal: bool, whether attention is causal. Defaults to False.
-        rotary_scale: float, by which rotary positions are divided. Defaults to 1. KerasHub's layer
-            for Llama takes such a factor and leaves it out of account.
+        rotary_scale: float, divisor of rotary positions. Defaults to 1. KerasHub's layer for Llama
+            takes such a factor but ignores it.
         **kwargs: keyword arguments of `rt_keras.layers.MultiHeadAttention`.
 
     Call arguments:
         query: `[batch, length, features]`.
-        value: the same; None, the default, for `query`.
+        value, key: ignored, because this is self-attention.
         attention_mask: bool or int `[batch, 1, length]`, 0 for padding; or None.
-        cache: None; or anything, while a model decodes: the cache itself is that of `decode`.
-        cache_update_index, cache_update_mask: what goes with it.
-        hidden_states: another name of `query`.
-        training: bool, whether dropout is on and statistics are collected.
+        cache: any value while a model decodes, returned unchanged because `decode` keeps the cache;
+            otherwise None.
+        cache_update_index, cache_update_mask: ignored.
+        hidden_states: alias of `query`.
+        training: bool, whether to apply dropout and collect statistics.
 
     Returns:
-        `[batch, length, features]`; with a cache, that and the cache as it was given.
+        `[batch, length, features]`; with a cache, a tuple of this and the given cache.
     """
 
     def __init__(self, head_groups, causal=False, rotary_scale=1.0, **kwargs):
         super().__init__(head_groups, **kwargs)
         self.keep_arguments(locals(), leave=["head_groups"])
-        # While a model decodes: a function of the layer and its inputs, which gives the output.
+        # While a model decodes: function from the layer and its inputs to the output.
         self.decode = None
-        # While a model reads a chunk: what `rotation_at` gives for its positions.
+        # While a model reads a chunk: result of `rotation_at` for its positions.
         self.rotation = None
-        # Layers that normalise each head's queries and keys before they are rotated.
+        # Layers that normalize each head's queries and keys before they are rotated.
         self.query_norm = self.key_norm = None
 
     def call(
@@ -60,7 +61,7 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
             if self.decode is None:
                 raise ValueError(
                     f"{self.name} takes no cache of the original model. Call generate() or "
-                    "call_with_cache() of the adapted one."
+                    "call_with_cache() of the adapted model."
                 )
             return self.decode(self, query), cache
         return super().call(
@@ -79,17 +80,17 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         return super()._placed(x if norm is None else norm(x), start, role)
 
     def rotation_at(self, position, length):
-        """What turns vectors by their positions, for all heads and for all layers alike.
+        """Returns the rotation of vectors at positions, which all heads and equal layers share.
 
-        Inside one compiled program the sines would be computed again for each head.
+        A compiled program would otherwise compute the sines again for each head.
 
         Args:
-            position: int scalar or `[batch]`, that of the first vectors.
-            length: int.
+            position: int scalar or `[batch]`, position of the first vectors.
+            length: int, number of positions.
 
         Returns:
-            The cosines and the sines of the angles, `[batch or 1, length, 1, depth / 2]`; None if
-            positions are not rotary.
+            Tuple of the cosines and the sines of the angles, `[batch or 1, length, 1, depth / 2]`;
+            None if positions are not rotary.
         """
         if self.rotary_embedding is None:
             return None
@@ -109,24 +110,24 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         return tf.cast(turned, x.dtype)
 
     def _turned(self, x, start):
-        """Vectors as KerasHub's layer turns them, at positions from `start` on."""
+        """Returns vectors rotated by KerasHub's layer, at positions from `start`."""
         positions = places_of_rows(start, tf.range(size(x, 1)))
         if self.rotary_scale != 1:
             positions = tf.cast(positions, tf.float32) / self.rotary_scale
         return self.rotary_embedding(x, positions=positions)
 
     def _first_tokens(self, query):
-        """The mask of the global tokens, which are the first ones; or None if there are none."""
+        """Returns the mask of the global tokens, which are the first ones, or None without any."""
         if self.num_global_tokens is None:
             return None
         is_first = tf.range(size(query, 1)) < self.num_global_tokens
         return tf.broadcast_to(is_first, [size(query, 0), size(query, 1)])
 
     def _mask_of_queries(self, mask):
-        """The padding of the queries, which must not have a part in clusters.
+        """Returns the padding mask of the queries, which keeps padding out of clusters.
 
-        Heads that see any keys, which take masks of pairs, have no such thing; without the mask
-        their output is that of the original everywhere.
+        Heads that take masks of pairs do not need it. Without it, their outputs equal the
+        original's at all positions.
         """
         if mask is None or all(group.takes_attention_mask for group in self.head_groups):
             return None

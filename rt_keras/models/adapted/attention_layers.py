@@ -1,4 +1,4 @@
-"""The attention inside KerasHub's blocks: where it is, and how it is replaced."""
+"""The attention inside KerasHub's blocks: its location, and its replacement."""
 
 import functools
 
@@ -12,17 +12,17 @@ DENSE = ("query_dense", "key_dense", "value_dense", "output_dense")
 
 
 def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
-    """Attention of the sizes of a block's own, with other heads.
+    """Creates attention with the sizes of a block's own attention and with other heads.
 
     Args:
-        old: the attention layer of a KerasHub block.
-        head_groups: list of `HeadGroup`, as many heads as `old` has.
+        old: attention layer of a KerasHub block.
+        head_groups: list of `HeadGroup`, with as many heads as `old` has.
         causal: bool, whether attention is causal.
-        num_global_tokens: int, or None for none.
-        rotary_scale: float, by which rotary positions are divided.
+        num_global_tokens: int or None, number of global tokens.
+        rotary_scale: float, divisor of rotary positions.
 
     Returns:
-        An `AdaptedAttention`, built, with weights of its own.
+        A built `AdaptedAttention` with new weights.
     """
     query_dense, value_dense = (part_of(old, name) for name in ("query_dense", "value_dense"))
     num_heads, depth = query_dense.partial_output_shape[-2:]
@@ -50,14 +50,14 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
     )
     if hasattr(old, "query_norm"):
         new.query_norm, new.key_norm = old.query_norm, old.key_norm
-    # Under the path of the old one, by which KerasHub finds dtypes and layouts of weights.
+    # KerasHub finds dtypes and layouts of weights by the path of the old layer.
     with keras.name_scope(old.path.rpartition("/")[0]):
         new.build((None, None, features), (None, None, features))
     return new
 
 
 def copy_kernels(source, target):
-    """Copies the dense layers of one attention to another; see `attention_values`."""
+    """Copies the dense layers of one attention layer to another; see `attention_values`."""
     values = attention_values(source, target)
     for weight in target.weights:
         if id(weight) in values:
@@ -65,18 +65,18 @@ def copy_kernels(source, target):
 
 
 def attention_values(source, target):
-    """What the dense layers of one attention are in another: ours, or Keras's and KerasHub's.
+    """Returns the weights of an attention layer's dense layers in the layout of another one.
 
-    Kernels are `[features, heads * depth]` in ours; in theirs `[features, heads, depth]`, or
-    `[heads, features, depth]` in Gemma. Where queries are their own keys, there are no kernels of
-    keys; what had none gets those of queries.
+    Kernels are `[features, heads * depth]` in this package. In Keras and KerasHub, they are
+    `[features, heads, depth]`, or `[heads, features, depth]` in Gemma. Heads that use queries as
+    keys have no key kernel. If only the target has one, it gets the query kernel.
 
     Args:
         source, target: attention layers.
 
     Returns:
-        Dictionary from the id of each weight of the target's dense layers to a function that gives
-        its value.
+        Dictionary from the id of each weight of the target's dense layers to a function that
+        returns its value.
 
     Raises:
         ValueError: if the source is quantized.
@@ -90,7 +90,7 @@ def attention_values(source, target):
             of_source = part_of(source, "query_dense")
         if of_source.quantization_mode is not None:
             raise ValueError(
-                f"{source.path} is quantized. Adapt or restore a model first, then quantize it"
+                f"{source.path} is quantized. Adapt or restore a model before you quantize it"
             )
         found[id(of_target.kernel)] = functools.partial(_kernel, of_source, of_target)
         if of_source.bias is not None:
@@ -101,7 +101,7 @@ def attention_values(source, target):
 
 
 def _kernel(source, target):
-    """The kernel of a dense layer in the shape of another's."""
+    """Returns the kernel of a dense layer in the shape of another's."""
     value, shape = source.kernel, target.kernel.shape
     if _heads_first(source):
         value = keras.ops.swapaxes(value, 0, 1)
@@ -111,7 +111,7 @@ def _kernel(source, target):
 
 
 def _heads_first(dense):
-    """Whether a kernel is `[heads, features, depth]`."""
+    """Returns True if a kernel is `[heads, features, depth]`."""
     if not isinstance(dense, keras.layers.EinsumDense):
         return False
     inputs, kernel = dense.equation.split("->")[0].split(",")
@@ -119,24 +119,24 @@ def _heads_first(dense):
 
 
 def num_heads(attention):
-    """The heads of queries of a KerasHub block's attention."""
+    """Returns the number of query heads of a KerasHub block's attention."""
     return part_of(attention, "query_dense").partial_output_shape[-2]
 
 
 def window_of(attention):
-    """How many keys a query of a KerasHub block sees up to its own; None for all."""
+    """Returns how many keys up to its own a query of a KerasHub block sees, or None for all."""
     if getattr(attention, "use_sliding_window_attention", False):
         return attention.sliding_window_size
     return part_of(attention, "sliding_window", None)
 
 
 def replace_attention(block, architecture, new):
-    """Puts attention into a KerasHub block, in the place of its own.
+    """Replaces the attention of a KerasHub block.
 
     Args:
         block: the block.
-        architecture: the `Architecture` of its backbone.
-        new: an `AdaptedAttention`.
+        architecture: `Architecture` of its backbone.
+        new: `AdaptedAttention`.
     """
     old = getattr(block, architecture.attention)
     replace_layer(block, architecture.attention, new)
@@ -149,15 +149,15 @@ def replace_attention(block, architecture, new):
 def _padding_alone(
     decoder_sequence, decoder_padding_mask=None, decoder_attention_mask=None, *others, **options
 ):
-    """In the place of a decoder's mask of all pairs, which attention here does not need.
+    """Replaces a decoder's mask of all pairs, which the attention of this package does not need.
 
     Returns:
         `[batch, 1, keys]`, or None if there is no padding.
     """
     if decoder_attention_mask is not None or not options.get("use_causal_mask", True):
         raise ValueError(
-            "An adapted decoder is causal and takes no decoder_attention_mask; give "
-            "decoder_padding_mask"
+            "An adapted decoder is always causal and takes no decoder_attention_mask. Pass "
+            "decoder_padding_mask instead"
         )
     mask = decoder_padding_mask
     if mask is None:

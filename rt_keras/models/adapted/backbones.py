@@ -1,4 +1,4 @@
-"""KerasHub's backbones with the attention of this package."""
+"""KerasHub backbones with the attention of this package."""
 
 import keras
 import keras_hub
@@ -17,24 +17,25 @@ from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.litert import LiteRTExport
 from rt_keras.ops.blocks import ceil_div
 
-# Blocks that a window is cut into: more waste fewer keys, and make smaller matrices.
+# Number of blocks in a window. More blocks waste fewer keys, but make matrices smaller.
 BLOCKS_OF_WINDOW = 8
 
 
 class AdaptedBackbone(KeptArguments, LiteRTExport):
-    """What the adapted backbones add to those of KerasHub: other heads.
+    """Mixin of adapted KerasHub backbones: replaces their attention heads.
 
-    `rt_keras.adapt` makes them, with the weights of a model.
+    `rt_keras.adapt` creates such backbones with the weights of a model.
 
     Args:
-        head_groups: list of `HeadGroup`, or of their configurations, that each chosen block gets
-            anew.
-        layers: list of int, the chosen blocks, from 0; "global" for those without a window; None,
-            the default, for all. The others keep full attention, or a window where they had one.
+        head_groups: list of `HeadGroup` or of their configurations. Each chosen block gets its own
+            copy.
+        layers: list of int, numbers of the chosen blocks, from 0; or "global" for those without a
+            window. The other blocks keep full attention or their window. Defaults to None, for all
+            blocks.
         dense_below, num_global_tokens: see `rt_keras.adapt`.
-        rotary_scale: float, by which rotary positions are divided. Defaults to 1.
-        trained_length: int, the length of the sequences that the model was trained on; None, the
-            default, if that is not known.
+        rotary_scale: float, divisor of rotary positions. Defaults to 1.
+        trained_length: int, length of the sequences that the model was trained on. Defaults to
+            None, for an unknown length.
         **kwargs: arguments of the backbone.
     """
 
@@ -70,7 +71,7 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
 
     @property
     def adaptation(self):
-        """What each attention layer reads and keeps, an `Adaptation`; printed, a table."""
+        """Returns an `Adaptation`, a summary of each attention layer; `print` shows a table."""
         return adaptation_of(attention_layers(self), self._chosen_layers)
 
     def get_config(self):
@@ -84,13 +85,13 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
 
 
 def attention_blocks(backbone):
-    """The blocks of a backbone with self-attention, and whether each is causal.
+    """Yields the blocks of a backbone that have self-attention.
 
     Args:
-        backbone: a backbone of `ARCHITECTURES`, or an adapted one.
+        backbone: backbone of a class in `ARCHITECTURES`, or an adapted one.
 
     Yields:
-        Tuples of a layer and a bool.
+        Tuples of a block and a bool, whether it is causal.
     """
     for name, causal in architecture(backbone).stacks.items():
         for block in getattr(backbone, name):
@@ -98,18 +99,18 @@ def attention_blocks(backbone):
 
 
 def attention_layers(backbone):
-    """The self-attention of each of a backbone's blocks, as a list."""
+    """Returns a list of the self-attention layers of a backbone's blocks."""
     name = architecture(backbone).attention
     return [getattr(block, name) for block, _ in attention_blocks(backbone)]
 
 
 def backbone_of(model):
-    """The backbone of a task, or the model itself if it is none."""
+    """Returns the backbone of a task, or the model itself if it is not a task."""
     return model.backbone if isinstance(model, keras_hub.models.Task) else model
 
 
 def check_head_groups(head_groups):
-    """Raises a ValueError if this is not a list of head groups, or of their configurations."""
+    """Raises a ValueError if the argument is not a list of head groups or configurations."""
     is_list = isinstance(head_groups, (list, tuple)) and len(head_groups) > 0
     if not is_list or not all(isinstance(group, (HeadGroup, dict)) for group in head_groups):
         raise ValueError(
@@ -119,26 +120,26 @@ def check_head_groups(head_groups):
 
 
 def head_group_config(group):
-    """The configuration of a head group, or of one that is given by it already."""
+    """Returns the configuration of a head group, or the argument if it is one."""
     return group if isinstance(group, dict) else keras.saving.serialize_keras_object(group)
 
 
 def new_head_groups(configs, num_heads, dtype, dense_below=None):
-    """Head groups for one attention layer.
+    """Creates head groups for one attention layer.
 
     Args:
         configs: list of configurations of head groups.
-        num_heads: int, the heads of the layer.
+        num_heads: int, number of heads of the layer.
         dtype: dtype policy of the layer.
-        dense_below: int, see `HeadGroup`, for groups that can have it; None, the default, for what
-            the configurations say.
+        dense_below: int, see `HeadGroup`, for groups that support it. Defaults to None, for the
+            values in the configurations.
 
     Returns:
-        A list of head groups, new ones.
+        List of new head groups.
 
     Raises:
-        ValueError: if they have another number of heads in all, or if in some of them, but not in
-            all, queries are their own keys.
+        ValueError: if the total number of heads differs, or some of the groups, but not all, use
+            queries as keys.
     """
     dtype = keras.saving.serialize_keras_object(dtype)
     groups = []
@@ -151,8 +152,8 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
         groups.append(group)
     if len({group.share_qk for group in groups}) > 1:
         raise ValueError(
-            "All head groups must have share_qk=True, and then have the model's queries alone, or "
-            f"none. Received: {', '.join(type(group).__name__ for group in groups)}"
+            "Either all head groups or none must have share_qk=True, which drops the model's keys. "
+            f"Received: {', '.join(type(group).__name__ for group in groups)}"
         )
     given = sum(group.num_heads for group in groups)
     if given != num_heads:
@@ -164,7 +165,7 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
 
 
 def chosen_layers(layers, windows):
-    """The numbers of the chosen layers.
+    """Returns the numbers of the chosen layers.
 
     Args:
         layers: list of int, "global" or None; see `AdaptedBackbone`.
@@ -174,7 +175,8 @@ def chosen_layers(layers, windows):
         A set of ints.
 
     Raises:
-        ValueError: if a number is not below their count, or none has full attention.
+        ValueError: if a number is out of range, or `layers` is "global" and no layer has full
+            attention.
 
     >>> chosen_layers("global", [512, 512, None])
     {2}
@@ -196,7 +198,7 @@ def chosen_layers(layers, windows):
 
 
 def _original_heads(old):
-    """The heads that a KerasHub block has."""
+    """Returns the heads of a KerasHub block."""
     window, heads = window_of(old), num_heads(old)
     if window is None:
         return FullHeads(heads, dtype=old.dtype_policy)
@@ -210,11 +212,11 @@ def _original_heads(old):
 
 
 def _adapted(cls):
-    """The adapted class of a backbone."""
+    """Creates the adapted class of a backbone class."""
     made = type(f"Adapted{cls.__name__}", (AdaptedBackbone, cls), {"__module__": __name__})
     made.__doc__ = f"`keras_hub.models.{cls.__name__}` with heads of this package."
     return keras.saving.register_keras_serializable(package="rt_keras")(made)
 
 
-# By the class that it adapts.
+# Adapted classes by the class that they adapt.
 BACKBONES = {cls: _adapted(cls) for cls in ARCHITECTURES}

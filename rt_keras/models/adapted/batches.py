@@ -1,4 +1,4 @@
-"""Sample data for a model, as batches of its inputs."""
+"""Sample data for a model as batches of its inputs."""
 
 import keras
 import keras_hub
@@ -6,22 +6,22 @@ import tensorflow as tf
 
 
 def batches_of(model, data):
-    """The inputs of a model, without labels and weights.
+    """Returns batches of the inputs of a model, without labels and sample weights.
 
     Args:
-        model: a model; a task of KerasHub preprocesses what are strings.
-        data: a batch, as a tensor, an array, a list of strings, or a dictionary of those; or an
+        model: a Keras model. A KerasHub task preprocesses strings.
+        data: a batch, as a tensor, an array, a list of strings or a dictionary of these; or an
             iterable of batches, or of tuples of batches and labels.
 
     Returns:
-        A list of batches.
+        List of batches.
 
     Raises:
         ValueError: if there are none.
     """
     batches = [data] if _is_batch(data) else list(data)
     if not batches:
-        raise ValueError("data has no batch")
+        raise ValueError("data must have at least one batch")
     return [_inputs(model, batch) for batch in batches]
 
 
@@ -37,7 +37,7 @@ def _are_texts(data):
 
 def _inputs(model, batch):
     if _are_texts(batch):
-        # Keras would take the second text for labels.
+        # Keras would interpret the second text as labels.
         batch = tf.constant(batch)
     inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
     texts = [x for x in tf.nest.flatten(inputs) if tf.convert_to_tensor(x).dtype == tf.string]

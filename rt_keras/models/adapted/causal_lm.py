@@ -23,48 +23,48 @@ from rt_keras.ops.blocks import places_of_rows, size
 
 
 class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
-    """What adapted language models add to those of KerasHub.
+    """Mixin of adapted language models: generation with KerasHub's samplers.
 
-    Prompts are read first, see `PromptReading`. Then a sampler of KerasHub goes on with all rows at
-    once, each from the end of its own prompt.
+    Prompts are read first; see `PromptReading`. Then a sampler continues all rows at once, each
+    from the end of its own prompt.
     """
 
-    # What was read before the prompts of a call of `generate`, and how many tokens it may add.
+    # State and number of new tokens of the current call of `generate`.
     _state = _new_tokens = None
 
     def new_cache(self, batch, max_length):
-        """An empty cache for `call_with_cache`.
+        """Returns an empty cache for `call_with_cache`.
 
         Args:
-            batch: int or scalar tensor, rows of the cache.
-            max_length: int, the number of positions that there will be.
+            batch: int or scalar tensor, number of rows.
+            max_length: int, maximum number of positions.
 
         Returns:
-            A tuple of the cache of each layer: nested dictionaries and tuples of tensors with the
+            Tuple of the cache of each layer: nested dictionaries and tuples of tensors with the
             batch on axis 0.
         """
         return tuple(layer.new_cache(batch, max_length) for layer in self._causal_attention())
 
     def call_with_cache(self, token_ids, cache, cache_update_index, count=None):
-        """Runs the model on the next tokens, given the cache of those before them.
+        """Runs the model on the next tokens, given the cache of the previous ones.
 
         Args:
             token_ids: int `[batch, length]`.
-            cache: the cache from the last call, or of `new_cache`.
-            cache_update_index: int scalar, the position of the first of these tokens; or int
-                `[batch]`, that of each row.
-            count: int `[batch]`, how many of the tokens count, the first ones; None, the default,
-                for all.
+            cache: cache from the last call or from `new_cache`.
+            cache_update_index: int scalar, position of the first of these tokens; or int `[batch]`,
+                one for each row.
+            count: int `[batch]`, number of tokens in each row, the first ones; the others are
+                padding. Defaults to None, for no padding.
 
         Returns:
-            Logits `[batch, length, vocabulary_size]`, the last hidden states
-            `[batch, length, hidden_dim]`, and the cache with these positions in it.
+            Tuple of the logits, `[batch, length, vocabulary_size]`, the last hidden states,
+            `[batch, length, hidden_dim]`, and the cache with these positions.
         """
         hidden, cache = self._read(token_ids, cache, cache_update_index, count)
         return self.backbone.token_embedding(hidden, reverse=True), hidden, cache
 
     def _read(self, token_ids, cache, position, count=None):
-        """The hidden states of the next tokens, and the cache."""
+        """Returns the hidden states of the next tokens, and the cache."""
         made_of = architecture(self.backbone)
         positions = places_of_rows(position, tf.range(size(token_ids, 1)))
         x = made_of.embed(self.backbone, token_ids, positions)
@@ -74,7 +74,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
 
         with self._decode(attend) as caches:
             for block in self.backbone.transformer_layers:
-                # The block hands this on to its attention, which has the cache elsewhere.
+                # The block passes this placeholder to its attention, which has its own cache.
                 x, _ = block(x, **{made_of.cache: tf.zeros([1])})
         return self.backbone.layer_norm(x), tuple(caches)
 
@@ -89,28 +89,28 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         state=None,
         max_new_tokens=None,
     ):
-        """Continues prompts, as KerasHub's `generate` does, each from its own end.
+        """Continues prompts, each from its own end.
 
         Args:
             inputs, max_length, stop_token_ids, strip_prompt: see `keras_hub.models.CausalLM`.
-            state: what comes before the prompts, from `read`; None, the default, for nothing. Of
-                one row, it comes before each of the prompts. `max_length` does not count it, and
-                the result does not repeat it.
-            max_new_tokens: int, how many tokens each row adds at most, in the place of
-                `max_length`; without a preprocessor, the prompts have room for as many. None, the
-                default, for up to `max_length`.
+            state: state from `read`, whose text precedes the prompts. A state of one row precedes
+                every prompt. `max_length` does not count its tokens, and the result does not repeat
+                them. Defaults to None, for no preceding text.
+            max_new_tokens: int, maximum number of tokens added to each row, instead of
+                `max_length`. Without a preprocessor, the prompts must have room for them. Defaults
+                to None, for up to `max_length`.
 
         Returns:
             A string, a list of strings, or a dictionary of token ids and a mask.
 
         Raises:
             ValueError: if the heads cannot decode with a cache, a number is out of range, or the
-                state has other rows or no room.
+                state has the wrong number of rows or not enough room.
         """
         check_at_least_one(max_length=max_length, max_new_tokens=max_new_tokens)
         if max_new_tokens is not None and max_length is not None:
             raise ValueError(
-                "Give max_length or max_new_tokens, not both. Received: "
+                "Set max_length or max_new_tokens, not both. Received: "
                 f"max_length={max_length}, max_new_tokens={max_new_tokens}"
             )
         counts = self._prompt_lengths(inputs)
@@ -126,29 +126,28 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             self._state = self._new_tokens = None
 
     def _prompt_lengths(self, inputs):
-        """The tokens of each prompt, of strings, with those of a start token; else empty."""
+        """Returns the number of tokens of each text with a start token; empty for token ids."""
         if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
             return []
         return [len(row) for row in self._token_rows(inputs)]
 
     def read(self, inputs, max_length=None, state=None, verbose=1):
-        """Reads texts once, so that `generate` can go on from there any number of times.
+        """Reads texts once, so that `generate` can continue from them any number of times.
 
         Args:
             inputs: a string or list of strings; without a preprocessor, int `[batch, length]`.
-            max_length: int, the number of tokens that there will be in all, for which there is room
-                in the state. Defaults to the tokens of the longest text and those that the
-                preprocessor packs.
-            state: the state after what comes before; None, the default, if there is nothing.
-            verbose: 0 for silence, 1 for a progress bar. Defaults to 1.
+            max_length: int, total number of tokens that the state has room for. Defaults to None,
+                for the longest text plus the sequence length of the preprocessor.
+            state: state of the preceding text. Defaults to None, for no preceding text.
+            verbose: 0 for no output, 1 for a progress bar. Defaults to 1.
 
         Returns:
-            A dictionary of "count", int `[batch]`, how many tokens were read; "room", an int; and
-            "cache". It is not changed by those that take it.
+            Dictionary of "count", int `[batch]`, the number of tokens read; "room", an int; and
+            "cache". Using it does not change it.
 
         Raises:
-            ValueError: if the heads cannot decode with a cache, there is nothing to read, or more
-                than there is room for.
+            ValueError: if the heads cannot decode with a cache, a text is empty, or the texts do
+                not fit into the room.
         """
         rows = self._token_rows(inputs, state)
         counts = np.array([len(row) for row in rows])
@@ -164,7 +163,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         return {"count": before + counts, "room": room, "cache": cache}
 
     def _token_rows(self, inputs, state=None):
-        """Lists of token ids, with a start token unless something comes before."""
+        """Returns lists of token ids, with a start token unless there is a state."""
         if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
             return np.asarray(inputs).tolist()
         tokenizer, texts = self.preprocessor.tokenizer, np.atleast_1d(inputs).tolist()
@@ -174,7 +173,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         return [start + np.asarray(tokenizer(text)).tolist() for text in texts]
 
     def make_generate_function(self):
-        """The function that `generate` calls on a batch of token ids."""
+        """Returns the function that `generate` calls on a batch of token ids."""
         return self._generate_tokens
 
     def _generate_tokens(self, inputs, stop_token_ids=None):
@@ -192,10 +191,10 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         if self._new_tokens is not None:
             ends = np.minimum(lengths + self._new_tokens, width)
         state = self._state and _of_rows(self._state, len(tokens))
-        # Of what was read before, a start token is the beginning; it is not read again here.
+        # The text of the state begins with a start token, so that of the prompt is not read.
         begin = int(state is not None and getattr(self.preprocessor, "add_start_token", False))
         if lengths.min() <= begin:
-            raise ValueError("After a state, a prompt must have at least one token")
+            raise ValueError("With a state, each prompt must have at least one token")
         cache, hidden, _ = self._read_prompts(
             tokens[:, begin:],
             lengths - 1 - begin,
@@ -240,14 +239,14 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         Args:
             sampler: a `keras_hub.samplers.Sampler`.
             even: bool, whether all rows are at the same position.
-            columns: int or int scalar, the length of the rows once they are moved to the right, so
-                that all prompts end in the same column.
-            tokens: int `[batch, length]`, the prompts at the left.
-            lengths: int `[batch]`, those of the prompts.
-            offset: int `[batch]` or 0, how many positions came before the first token.
-            ends: int `[batch]` or int scalar, the lengths at which rows end.
-            cache: the cache of the prompts but for their last tokens.
-            hidden: `[batch, length or less, hidden_dim]`, the states of the last of the tokens; or
+            columns: int or int scalar, length of the rows after a shift to the right that makes all
+                prompts end in the same column.
+            tokens: int `[batch, length]`, left-aligned prompts.
+            lengths: int `[batch]`, lengths of the prompts.
+            offset: int `[batch]` or 0, number of positions before the first token.
+            ends: int `[batch]` or int scalar, lengths at which rows end.
+            cache: cache of the prompts without their last tokens.
+            hidden: `[batch, length or less, hidden_dim]`, hidden states of the last tokens; or
                 None.
             stop_token_ids: tuple or list of ints, or None.
 
@@ -261,21 +260,21 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         known = places < lengths[:, None]
 
         def moved(x):
-            # To the left of a row stands its first entry, over and over.
+            # The first entry of a row fills the space to its left.
             inside = tf.clip_by_value(places - (width - size(x, 1)), 0, size(x, 1) - 1)
             return tf.gather(x, inside, axis=1, batch_dims=1)
 
         def following(tokens, cache, index):
             # A search has several sequences for each prompt.
             each = tf.shape(tokens)[0] // tf.shape(lengths)[0]
-            # A row that has all its tokens stays at its last position, for which there is room.
+            # A finished row stays at its last position, for which there is room.
             rows = tf.minimum(index, limit) - 1 - shift + offset
             position = rows[0] if even else tf.repeat(rows, each)
             logits, states, cache = self.call_with_cache(
                 tokens[:, index - 1, None], cache, position
             )
-            # A row that has all its tokens goes on with one that costs a search nothing, and that
-            # ends it where a token can.
+            # A finished row continues with a token of probability 1, which costs a search nothing:
+            # a stop token if there is one.
             end = stop_token_ids[0] if stop_token_ids else 0
             ending = tf.one_hot(end, logits.shape[-1], 0.0, logits.dtype.min, dtype=logits.dtype)
             ended = index >= tf.repeat(limit, each)
@@ -296,30 +295,30 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         return tf.gather(found, back, axis=1, batch_dims=1)
 
     def _warn_of_length(self, counts, max_length):
-        """Says when a prompt is cut, or goes beyond what the model was trained on."""
+        """Warns if a prompt is truncated or `max_length` exceeds the trained length."""
         trained, length = self.backbone.trained_length, max_length
         if self.preprocessor is not None:
             length = length or self.preprocessor.sequence_length
         if counts and max(counts) > length:
             warnings.warn(
-                f"A prompt has {max(counts)} tokens, of which the first {length} are read: give a "
-                "larger max_length",
+                f"A prompt has {max(counts)} tokens, truncated to the first {length}. Set a larger "
+                "max_length",
                 stacklevel=3,
             )
         if trained is not None and length is not None and length > trained:
             warnings.warn(
-                f"max_length={length} goes beyond the {trained} positions that the model was "
-                "trained on, where it may write nonsense",
+                f"max_length={length} exceeds the {trained} positions that the model was trained "
+                "on. Text beyond them may be nonsense",
                 stacklevel=3,
             )
 
 
 def _of_rows(state, rows):
-    """A state for so many rows."""
+    """Returns a state with the given number of rows."""
     batch = len(state["count"])
     if batch == rows:
         return state
     if batch != 1:
-        raise ValueError(f"state has {batch} rows, the inputs have {rows}")
+        raise ValueError(f"state has {batch} rows, but the inputs have {rows}")
     cache = tf.nest.map_structure(lambda x: tf.repeat(x, rows, axis=0), state["cache"])
     return {**state, "count": np.repeat(state["count"], rows), "cache": cache}

@@ -1,4 +1,4 @@
-"""Attention of adapted models while they decode: with a cache for each kind of heads."""
+"""Decoding with adapted models: each kind of heads has its own cache."""
 
 import contextlib
 
@@ -7,16 +7,16 @@ from rt_keras.models.adapted.backbones import attention_blocks
 
 
 class Decoding:
-    """What adapted generative tasks add to KerasHub's: a cache for each kind of heads.
+    """Mixin of adapted generative tasks: a cache for each kind of heads.
 
-    KerasHub's models hand every block a slice of one tensor of all keys and values. Adapted ones
-    hand it a placeholder, and keep for each block what its heads need, which for most kinds does
-    not grow with the sequence.
+    KerasHub's models pass each block a slice of one tensor of all keys and values. Adapted models
+    pass it a placeholder, and keep for each block what its heads need. For most kinds of heads,
+    this does not grow with the sequence.
     """
 
     @property
     def cached_decoding(self):
-        """Whether all heads can decode one position at a time."""
+        """Returns True if all heads can decode one position at a time."""
         return all(layer.cached_decoding for layer in self._causal_attention())
 
     def _check_cached(self):
@@ -28,13 +28,14 @@ class Decoding:
 
     @contextlib.contextmanager
     def _decode(self, attend):
-        """Lets the attention layers attend by a function of layer, inputs and number of the layer.
+        """Makes the attention layers compute their outputs with a function while a block runs.
 
         Args:
-            attend: function that returns an output and a cache.
+            attend: function from an attention layer, its inputs and its number to an output and a
+                cache.
 
         Yields:
-            A list, to which the caches are added.
+            List to which the caches are appended.
         """
         layers, caches = self._causal_attention(), []
 

@@ -1,6 +1,7 @@
-"""Variables that are made in a `keras.StatelessScope`, and what they begin with when it ends.
+"""Variables that are created in a `keras.StatelessScope`, and their values when it ends.
 
-Keras has no public way to say that after they are made: these change their initializers.
+Keras has no public way to change a variable's initial value after its creation. These functions
+replace its initializer.
 """
 
 import contextlib
@@ -12,12 +13,12 @@ from rt_keras.keras_internals import initialize_by, is_initialized
 
 
 def begin_with(weight, value):
-    """Lets a variable begin with what a function returns, once its scope ends."""
+    """Initializes a variable with the result of a function when its scope ends."""
     initialize_by(weight, lambda shape, dtype=None: tf.ensure_shape(tf.cast(value(), dtype), shape))
 
 
 def leave_empty(weights):
-    """Lets variables that nothing will use take no memory once their scope ends."""
+    """Makes unused variables take no memory when their scope ends."""
     for weight in weights:
         if not is_initialized(weight):
             initialize_by(weight, lambda shape, dtype=None: keras.ops.zeros([], dtype))
@@ -25,7 +26,7 @@ def leave_empty(weights):
 
 @contextlib.contextmanager
 def empty_on_error(weights):
-    """Leaves variables empty if an error ends their scope, which initializes them even then."""
+    """Leaves variables empty if an error ends their scope, which would initialize them."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""`distill`: training that brings an adapted model near the one that it was made from."""
+"""`distill`: trains an adapted model to match the original one."""
 
 import keras
 import tensorflow as tf
@@ -32,40 +32,41 @@ def distill(
     seed=None,
     verbose=1,
 ):
-    """Trains the attention of an adapted model so that it gives what full attention gave.
+    """Trains the attention of an adapted model to reproduce the outputs of the original.
 
     ```
     loss = mean over blocks of  mean ‖h_l - t_l‖² / mean ‖t_l‖²  +  mean KL(p_l ‖ q_l)
     ```
 
-    h_l and t_l are the outputs of block l of the model and of the teacher; p_l and q_l the full
-    attention weights that the queries and keys of both give, for some queries drawn anew in each
-    step. Only the projections of attention, and what its heads learn, are trained; centroids move
-    with the queries and keys. Dropout is off.
+    h_l and t_l are the outputs of block l of the model and of the teacher. q_l and p_l are the full
+    attention weights computed from their queries and keys, for some queries that are drawn at
+    random in each step. Only the projections of attention and the weights of its heads are trained.
+    Centroids move with the queries and keys. Dropout is off.
 
     Args:
-        model: a backbone or task that `adapt` made.
-        teacher: the model that it was made from.
-        data: a batch of inputs, or an iterable of batches, as for `fit_centroids`; they are used
-            in turn, again and again.
+        model: backbone or task returned by `adapt`.
+        teacher: the original model.
+        data: a batch of inputs, or an iterable of batches, as for `fit_centroids`. They are used in
+            turn, repeatedly.
         steps: int, number of batches to train on. Defaults to 200.
-        learning_rate: float, of Adam. Defaults to 1e-3.
-        lora_rank: int, to train low-rank differences of the projections alone, as `enable_lora`
-            does; None, the default, to train the projections themselves.
-        num_queries: int, queries of a sequence whose attention is compared. Defaults to 16.
-        seed: int, of the choice of queries, or None.
-        verbose: 0 for silence, 1 for a progress bar. Defaults to 1.
+        learning_rate: float, learning rate of Adam. Defaults to 1e-3.
+        lora_rank: int, rank of the low-rank updates that are trained instead of the projections;
+            see `enable_lora`. Defaults to None, to train the projections themselves.
+        num_queries: int, number of queries of a sequence whose attention weights are compared.
+            Defaults to 16.
+        seed: int or None, seed of the choice of queries. Defaults to None.
+        verbose: 0 for no output, 1 for a progress bar. Defaults to 1.
 
     Returns:
-        Dictionary of "before" and "after": for each block, how far it is off on the first batch,
+        Dictionary of "before" and "after": the relative error of each block on the first batch,
         ‖h_l - t_l‖ / ‖t_l‖, as a list of floats.
 
     Raises:
-        ValueError: if `model` is not adapted, `teacher` has other blocks, or a number is out of
-            range.
+        ValueError: if `model` is not adapted, `teacher` is not a model of the original class, or a
+            number is out of range.
 
-    Source: of the loss on attention weights, DeepSeek-AI 2025, DeepSeek-V3.2, section 2.1, the
-    warm-up of its indexer.
+    Source: DeepSeek-AI 2025, DeepSeek-V3.2, section 2.1, the warm-up of its indexer, for the loss
+    on attention weights.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import LocalHeads
@@ -81,7 +82,7 @@ def distill(
     _check(student, original, steps, num_queries)
     batches = batches_of(model, data)
     if not isinstance(original, AdaptedBackbone):
-        # With the heads that it has, in layers that tell what they are called with.
+        # The teacher keeps its heads, but in layers whose calls can be observed.
         original = adapt(original, [FullHeads(attention_layers(student)[0].num_heads)], layers=[])
     for layer in attention_layers(student) if lora_rank else ():
         for dense in filter(None, (getattr(layer, name) for name in DENSE)):
@@ -112,7 +113,7 @@ def distill(
 
 
 class _Pair:
-    """A model and its teacher, with the states of all blocks as outputs."""
+    """A model and its teacher, with the outputs of all blocks."""
 
     def __init__(self, student, teacher, num_queries, seed):
         self.models = [
@@ -126,7 +127,7 @@ class _Pair:
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def loss(self, inputs):
-        """The scalar that training reduces. The heads with centroids collect their members."""
+        """Computes the loss. Heads with centroids collect their members."""
         (states, calls), (targets, of_teacher) = (_run(model, inputs) for model in self.models)
         mask = _mask(inputs)
         errors = [_relative_square(*pair, mask) for pair in zip(states, targets)]
@@ -137,13 +138,13 @@ class _Pair:
         return tf.reduce_mean(errors) + tf.reduce_mean(divergences)
 
     def distances(self, inputs):
-        """How far each block of the model is from the teacher's."""
+        """Returns the relative error of each block."""
         states = [_run(model, inputs)[0] for model in self.models]
         squares = [_relative_square(*pair, _mask(inputs)) for pair in zip(*states)]
         return [float(square) ** 0.5 for square in squares]
 
     def _divergence(self, call, of_teacher, mask):
-        """KL of the full attention weights of some queries."""
+        """Computes the KL divergence of the full attention weights of some queries."""
         length = tf.shape(call.groups[0][1][0])[2]
         chosen = keras.random.randint([self.num_queries], 0, length, seed=self.seed_generator)
         causal = call.layer.causal
@@ -152,7 +153,7 @@ class _Pair:
 
 
 def _run(model, inputs):
-    """The list of the model's outputs, and what its attention was called with."""
+    """Returns the list of a model's outputs, and the calls of its attention layers."""
     with observe_attention(model) as calls:
         outputs = model(inputs, training=False)
     return tf.nest.flatten(outputs), calls
@@ -172,23 +173,23 @@ def _check(student, original, steps, num_queries):
 
 
 def _mask(inputs):
-    """Which positions count, float `[batch, length]`, or None for all.
+    """Returns the padding mask, float `[batch, length]`, or None if all positions count.
 
-    Of an encoder and a decoder, whose blocks have masks of their own, all positions count.
+    All positions count in encoder-decoders, whose encoders and decoders have different masks.
     """
     masks = [x for name, x in inputs.items() if name.endswith("padding_mask")]
     return tf.cast(masks[0], tf.float32) if len(masks) == 1 else None
 
 
 def _relative_square(x, target, mask):
-    """mean ‖x - target‖² / mean ‖target‖², of the positions that count."""
+    """Computes mean ‖x - target‖² / mean ‖target‖² over the positions that count."""
     x, target = (tf.cast(tensor, tf.float32) for tensor in (x, target))
     weight = 1.0 if mask is None else mask[..., None]
     return tf.reduce_sum(weight * (x - target) ** 2) / tf.reduce_sum(weight * target**2)
 
 
 def _log_weights(call, chosen, causal, mask):
-    """The logarithms of the full attention weights of chosen queries, `[batch, heads, q, keys]`."""
+    """Computes the log of the full attention weights of queries, `[batch, heads, q, keys]`."""
     parts = [parts for _, parts, _ in call.groups]
     query = tf.concat([tf.gather(query, chosen, axis=2) for query, _, _ in parts], axis=1)
     key = tf.concat(

@@ -1,4 +1,4 @@
-"""`fit_centroids`: clusters for the queries and keys of a model that is already trained."""
+"""`fit_centroids`: clusters the queries and keys of a trained model."""
 
 import numpy as np
 import tensorflow as tf
@@ -12,39 +12,39 @@ from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.batches import batches_of
 
-# The first step of a load bias, as a share of the largest score.
+# First step of the load biases, as a share of the largest possible score.
 FIRST_STEP = 0.1
 
 
 def fit_centroids(model, data, iterations=10, balancing_steps=30, verbose=1):
     """Sets the centroids of a model by k-means on the queries and keys of sample data.
 
-    Each iteration moves a centroid to the mean of its members. Then the centroids stay, and steps
-    that become smaller move the load biases until clusters are about equally large. The data go
-    through the model once. Each layer is fitted as they come to it, before it attends, since the
-    queries of the next one depend on its outputs.
+    Each iteration moves each centroid to the mean of its members. Then the centroids stay fixed,
+    and decreasing steps move the load biases until the clusters have about equal sizes. The data
+    pass through the model once. Each layer is fitted when the data reach it, before it attends,
+    because the queries of later layers depend on its outputs.
 
-    In a model that was trained with full attention, queries and keys may lie apart, so that the
-    clusters of queries hold few of the keys that matter to them. The result tells how many queries
-    find any key; whether they find the right ones, only the loss of the model tells.
+    In a model that was trained with full attention, queries and keys may lie apart, so the cluster
+    of a query may contain few of the keys that matter to it. The result reports how many queries
+    see any key. Only the loss of the model shows whether they see the right ones.
 
     Args:
-        model: a model with `CentroidHeads`, such as `adapt` makes.
-        data: a batch of inputs, or an iterable of batches such as a `tf.data.Dataset`, all of one
-            length; for a task with a preprocessor, strings.
-        iterations: int, iterations of k-means. Defaults to 10.
-        balancing_steps: int, steps of the load biases; 0 leaves clusters as uneven as they are.
+        model: a model with `CentroidHeads`, such as one returned by `adapt`.
+        data: a batch of inputs, or an iterable of batches of the same length, such as a
+            `tf.data.Dataset`. For a task with a preprocessor, strings.
+        iterations: int, number of k-means iterations. Defaults to 10.
+        balancing_steps: int, number of steps of the load biases. With 0, clusters are not balanced.
             Defaults to 30.
-        verbose: 0 for silence, 1 for a progress bar. Defaults to 1.
+        verbose: 0 for no output, 1 for a progress bar. Defaults to 1.
 
     Returns:
-        Dictionary from the path of each group of heads to a dictionary of floats: "fullest", the
-        share of members in the fullest cluster of any of its heads, and "queries_with_keys", the
-        share of queries that see at least one key.
+        Dictionary from the path of each head group to a dictionary of floats: "fullest", the share
+        of members in the fullest cluster of any head, and "queries_with_keys", the share of queries
+        that see at least one key.
 
     Raises:
-        ValueError: if the model has no `CentroidHeads`, `iterations` is less than 1, there are no
-            data, or their batches have different lengths.
+        ValueError: if the model has no `CentroidHeads`, `iterations` is less than 1, `data` is
+            empty, or its batches have different lengths.
 
     >>> import keras, rt_keras
     >>> from rt_keras.layers import RoutingHeads
@@ -90,17 +90,17 @@ def fit_centroids(model, data, iterations=10, balancing_steps=30, verbose=1):
 
 
 def _joined(batches):
-    """Batches as one."""
+    """Concatenates batches."""
     shapes = [[x.shape[1:] for x in tf.nest.flatten(batch)] for batch in batches]
     if any(shape != shapes[0] for shape in shapes):
-        raise ValueError(f"The batches of data must be of one length. Received: {shapes}")
+        raise ValueError(f"All batches of data must have the same length. Received: {shapes}")
     return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
 
 
 def _queries_with_keys(layer, group):
-    """The share of the queries of some heads that see at least one key.
+    """Returns the share of the queries of a head group that see at least one key.
 
-    The sum of their attention weights is more than 0.
+    A query sees a key if the sum of its attention weights is above 0.
     """
     sees = tf.cast(AttentionCall(layer, [group]).sums() > 0, tf.float32)
     mask = group[2]["query_mask"]
@@ -109,10 +109,10 @@ def _queries_with_keys(layer, group):
 
 
 def _fit_heads(heads, arguments, options, iterations, balancing_steps):
-    """Fits a group of heads to what it is called with.
+    """Fits the centroids of a head group to the queries and keys of a call.
 
     Returns:
-        The number of members at the end, `[heads, clusters]`.
+        The final number of members of each cluster, `[heads, clusters]`.
     """
     mover = CentroidEMA(
         decay=0.0,
@@ -126,7 +126,7 @@ def _fit_heads(heads, arguments, options, iterations, balancing_steps):
     for _ in range(iterations):
         collect(heads, arguments, options)
         mover.update_heads(heads)
-    # The largest score there is.
+    # The largest possible score.
     depth = heads.centroids.shape[-1]
     for number in range(balancing_steps):
         step = FIRST_STEP * depth * (1 - number / balancing_steps)
@@ -136,11 +136,11 @@ def _fit_heads(heads, arguments, options, iterations, balancing_steps):
 
 
 def collect(heads, arguments, options):
-    """Adds what heads were called with to the statistics that move their centroids.
+    """Adds the queries and keys of a call to the statistics that move the centroids.
 
     Args:
         heads: a `CentroidHeads`.
-        arguments, options: of the call, as `AttentionCall` keeps them.
+        arguments, options: those of the call; see `AttentionCall`.
     """
     query, _, key = arguments
     masks = {name: options[name] for name in ("query_mask", "key_mask")}
@@ -148,7 +148,7 @@ def collect(heads, arguments, options):
 
 
 def _loads(heads, arguments, options):
-    """The members of each cluster, `[heads, clusters]`."""
+    """Returns the number of members of each cluster, `[heads, clusters]`."""
     collect(heads, arguments, options)
     loads = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
     heads.clear_statistics()

@@ -1,4 +1,4 @@
-"""Pretrained models from folders and presets, in the memory of their weights."""
+"""Pretrained models from folders and presets, loaded with one copy of their weights."""
 
 import contextlib
 import functools
@@ -24,9 +24,9 @@ from rt_keras.models.adapted.deferred import begin_with, empty_on_error, leave_e
 from rt_keras.models.adapted.tensor_files import INDEX, WEIGHTS, TensorFiles, as_tensor
 from rt_keras.models.adapted.tokenizers import AdaptedLlama3Tokenizer
 
-# What Hugging Face calls the kinds of models whose attention is known here.
+# Hugging Face's names of the supported model types.
 MODEL_TYPES = "bart, bert, distilbert, gemma3_text, gpt2, llama, mistral, roberta, xlm-roberta"
-# Tasks and their preprocessors by the ends of the names of Hugging Face's classes; others are
+# Tasks and their preprocessors by the suffix of Hugging Face's class names. Other models are
 # encoders.
 _CAUSAL = keras_hub.models.CausalLM, keras_hub.models.CausalLMPreprocessor
 _SEQ_2_SEQ = keras_hub.models.Seq2SeqLM, keras_hub.models.Seq2SeqLMPreprocessor
@@ -39,30 +39,31 @@ KERAS_WEIGHTS, KERAS_SHARDS = "model.weights.h5", "model.weights.json"
 
 
 def load_model(preset, dtype=None, check=check_known):
-    """A pretrained model, without a second copy of its weights on the way.
+    """Loads a pretrained model without a second copy of its weights.
 
-    What the folder says of itself is checked before weights are read; they are read one by one,
-    and no variable is initialized that is overwritten.
+    The configuration is checked before any weights are read. Weights are read one by one, and
+    variables that are overwritten are not initialized.
 
     Args:
-        preset: string or path, a folder in the layout of Hugging Face or a preset of KerasHub; or
-            string, the name of a preset.
-        dtype: dtype policy; None, the default, for Keras's global one.
-        check: function that is given the backbone before its weights are read, and raises an error
-            if it will not do. Defaults to whether its attention is known.
+        preset: string or path, a folder in Hugging Face's layout or a KerasHub preset; or string,
+            the name of a preset.
+        dtype: dtype policy. Defaults to None, for Keras's global policy.
+        check: function that is called with the backbone before its weights are read, and raises an
+            error if the backbone is unsuitable. By default, it raises an error if the attention
+            cannot be replaced.
 
     Returns:
-        Tuple of a model, which is a task if the files say so and else a backbone, and of the
-        length that it was trained on, or None if that is not known.
+        Tuple of a model and the sequence length that it was trained on, or None if unknown. The
+        model is a task if the files specify one, and a backbone otherwise.
 
     Raises:
-        ValueError: if there is no such folder or preset, it lacks weights or the tokenizer of a
-            task, its files are damaged, or its attention is not known.
+        ValueError: if the folder or preset does not exist, weights or the tokenizer of a task are
+            missing, files are damaged, or the attention cannot be replaced.
 
     >>> load_model("no_such_folder")
     Traceback (most recent call last):
     ...
-    ValueError: model must be a folder that exists, the name of a preset or a model. Received:
+    ValueError: model must be an existing folder, the name of a preset or a model. Received:
     'no_such_folder'
     """
     preset, dtype = os.fspath(preset), _policy(dtype)
@@ -75,7 +76,7 @@ def load_model(preset, dtype=None, check=check_known):
 
 
 def attentions_of(preset):
-    """The self-attention that a pretrained model has, by its config.json alone.
+    """Returns the self-attention stacks of a pretrained model, read from its config.json alone.
 
     Args:
         preset: see `load_model`.
@@ -84,7 +85,7 @@ def attentions_of(preset):
         Tuple of "encoder", "decoder" or both.
 
     Raises:
-        ValueError: if there is no such folder or preset, or its attention is not known.
+        ValueError: if the folder or preset does not exist, or the attention cannot be replaced.
     """
     stacks = ARCHITECTURES[_backbone_class(preset, _loader(os.fspath(preset)))].stacks.values()
     return tuple(
@@ -96,7 +97,7 @@ def _backbone_class(preset, loader):
     cls = loader.check_backbone_class()
     if issubclass(cls, AdaptedBackbone):
         raise ValueError(
-            f"{preset} is adapted already; load it with from_preset(), and restore() it"
+            f"{preset} is already adapted. Load it with from_preset() and restore() it first"
         )
     check_class_known(cls)
     return cls
@@ -112,13 +113,13 @@ def _policy(dtype):
 
 
 def _loader(preset):
-    """KerasHub's loader for a preset, by its config.json."""
+    """Returns KerasHub's loader for a preset, chosen by its config.json."""
     folder, kind = Path(preset), None
     if folder.is_dir():
         kind = _config_of(folder).get("model_type")
     elif "://" not in preset and preset not in keras_hub.models.Backbone.presets:
         raise ValueError(
-            "model must be a folder that exists, the name of a preset or a model. Received: "
+            "model must be an existing folder, the name of a preset or a model. Received: "
             f"{preset!r}"
         )
     try:
@@ -126,24 +127,24 @@ def _loader(preset):
             return preset_loader(preset)
     except ImportError:
         raise
-    except Exception as error:  # Each of the hubs has errors of its own.
+    except Exception as error:  # Each hub raises different errors.
         if kind is not None:
             raise ValueError(
-                f"Models of type {kind!r} are not known. Known: {MODEL_TYPES}"
+                f"Models of type {kind!r} are not supported. Supported: {MODEL_TYPES}"
             ) from None
         raise ValueError(
-            f"The preset {preset!r} is not to be had, maybe for want of a connection; give a "
-            f"folder with its files ({type(error).__name__})"
+            f"The preset {preset!r} cannot be downloaded, perhaps for lack of a connection. Pass a "
+            f"folder with its files instead ({type(error).__name__})"
         ) from None
 
 
 def _config_of(folder):
     path = folder / "config.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is no folder of a model: it has no config.json")
+        raise ValueError(f"{folder} is not the folder of a model: it has no config.json")
     config = _json(path)
     if "registered_name" not in config and "model_type" not in config:
-        raise ValueError(f"{path} does not say what it is: it has no model_type")
+        raise ValueError(f"{path} does not describe a model: it has no model_type")
     return config
 
 
@@ -158,7 +159,7 @@ def _json(path):
 
 
 def _file(preset, name):
-    """The path of a file of a preset, which may have to be fetched; None if there is none."""
+    """Returns the path of a file of a preset, downloaded if needed, or None if it is missing."""
     try:
         return preset_file(preset, name)
     except FileNotFoundError:
@@ -192,11 +193,11 @@ def _load_keras(preset, loader, dtype, check):
 
 
 class _LoadingScope(keras.StatelessScope):
-    """A scope that lets go of the arrays that variables are assigned from."""
+    """Scope that releases the arrays that variables are assigned from."""
 
     def add_update(self, update):
         super().add_update(update)
-        # TensorFlow keeps arrays that it has copied until it runs an operation.
+        # TensorFlow keeps copied arrays until it runs an operation.
         tf.identity(0)
 
 
@@ -204,7 +205,7 @@ def _check_hdf5(path):
     try:
         h5py.File(path).close()
     except OSError as error:
-        raise ValueError(f"{path} is cut short or damaged ({error})") from None
+        raise ValueError(f"{path} is truncated or damaged ({error})") from None
 
 
 def _load_hugging_face(preset, loader, dtype, check):
@@ -235,10 +236,10 @@ def _preprocessor(preset, loader, cls):
         if loader.check_backbone_class() is keras_hub.models.Llama3Backbone:
             found["tokenizer"] = loader.load_tokenizer(AdaptedLlama3Tokenizer)
         return cls.from_preset(preset, **found)
-    except Exception as error:  # Each of the tokenizers' formats has errors of its own.
+    except Exception as error:  # Each tokenizer format raises different errors.
         reason = str(error).splitlines()[:1]
         raise ValueError(
-            f"{preset} has no tokenizer that can be read, which a task needs ({''.join(reason)})"
+            f"{preset} has no readable tokenizer, which a task needs ({''.join(reason)})"
         ) from None
 
 
@@ -254,7 +255,7 @@ def _weight_files(preset):
 
 
 def _task_of(config):
-    """The class of a task and of its preprocessor; None for both if the model is an encoder."""
+    """Returns the class of a task and of its preprocessor, or None for both for an encoder."""
     name = (config.get("architectures") or [""])[0]
     found = [classes for end, classes in TASKS_BY_NAME.items() if name.endswith(end)]
     return found[0] if found else (None, None)
@@ -262,7 +263,7 @@ def _task_of(config):
 
 @contextlib.contextmanager
 def _complete(preset):
-    """Says in one line what a preset lacks."""
+    """Converts errors about missing parts of a preset into one-line ValueErrors."""
     try:
         yield
     except FileNotFoundError as error:
@@ -273,7 +274,7 @@ def _complete(preset):
 
 def _converting_loader(preset, files):
     class Loader(weight_loader()):
-        """KerasHub's reader of weights; its own maps each file as a whole, and copies twice."""
+        """Reads weights for KerasHub, whose own reader maps whole files and copies twice."""
 
         def get_tensor(self, hf_weight_key):
             return files.read(self.get_prefixed_key(hf_weight_key, files.tensors))
@@ -282,7 +283,7 @@ def _converting_loader(preset, files):
             value, shape = self.get_tensor(hf_weight_key), list(keras_variable.shape)
             if value.size != math.prod(shape):
                 raise ValueError(
-                    f"{hf_weight_key} has shape {value.shape}, which is not what config.json says"
+                    f"{hf_weight_key} has shape {value.shape}, which does not match config.json"
                 )
             if hook_fn is not None:
                 value = hook_fn(value, shape)
@@ -292,7 +293,7 @@ def _converting_loader(preset, files):
 
 
 def _keep_values(model, scope):
-    """Lets variables that were assigned in a scope begin with what they were assigned."""
+    """Initializes variables with the values that were assigned to them in a scope."""
     for weight in model.weights:
         value = scope.get_current_value(weight)
         if value is not None:

@@ -1,4 +1,4 @@
-"""Generation with adapted language models in a graph, and token by token."""
+"""Generation with adapted language models inside a graph, and token by token."""
 
 import keras_hub
 import numpy as np
@@ -13,17 +13,17 @@ SEARCHES = (keras_hub.samplers.BeamSampler, keras_hub.samplers.ContrastiveSample
 
 
 class GraphGeneration:
-    """What adapted language models add to `AdaptedCausalLM.generate`, which Python drives."""
+    """Mixin of adapted language models: generation inside a graph. Python drives `generate`."""
 
     def prompt_cache(self, token_ids, count):
-        """The cache of the first tokens of prompts.
+        """Returns the cache of the first tokens of prompts.
 
         Args:
             token_ids: int tensor `[batch, max_length]`.
-            count: int, how many of the tokens the cache holds.
+            count: int, number of tokens in the cache.
 
         Returns:
-            The cache, as from `call_with_cache`.
+            A cache, as from `call_with_cache`.
 
         Raises:
             ValueError: if the heads cannot decode with a cache.
@@ -33,31 +33,32 @@ class GraphGeneration:
         return self._read_prompts(tokens, counts, None, tokens.shape[1])[0]
 
     def next_logits(self, tokens, cache, index):
-        """The logits of the next token, for a sampler.
+        """Returns the logits of the next token, for a sampler.
 
         Args:
             tokens: int `[batch, max_length]`, of which the first `index` are known.
-            cache: the cache of the first `index - 1`.
-            index: int scalar; or int `[batch]`, that of each row.
+            cache: cache of the first `index - 1`.
+            index: int scalar; or int `[batch]`, one for each row.
 
         Returns:
-            Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
-            come from, `[batch, hidden_dim]`; and the cache with one position more.
+            Tuple of the logits of the token at `index`, `[batch, vocabulary_size]`, the hidden
+            states that they are computed from, `[batch, hidden_dim]`, and the cache with one more
+            position.
         """
         logits, hidden, cache = self.call_with_cache(tokens[:, index - 1, None], cache, index - 1)
         return logits[:, 0], hidden[:, 0], cache
 
     def new_state(self, batch):
-        """The state of rows that have read nothing yet, for `read_on`.
+        """Returns the state of rows that have read no tokens yet, for `read_on`.
 
         Args:
-            batch: int or int scalar, the number of rows.
+            batch: int or int scalar, number of rows.
 
         Returns:
-            A dictionary of "position", int32 `[batch]`, and "cache".
+            Dictionary of "position", int32 `[batch]`, and "cache".
 
         Raises:
-            ValueError: if the model cannot carry a state.
+            ValueError: if the model has no recurrent state.
         """
         check_carries_state(self.backbone)
         return {"position": tf.zeros([batch], tf.int32), "cache": self.new_cache(batch, NO_END)}
@@ -69,19 +70,19 @@ class GraphGeneration:
         return hidden, {"position": position + count, "cache": cache}
 
     def generate_step(self, inputs, stop_token_ids=None, sampler=None):
-        """Continues a batch of prompts in a graph, each from its own end.
+        """Continues a batch of prompts inside a graph, each from its own end.
 
         Args:
             inputs: dictionary of "token_ids", int `[batch, max_length]`, and "padding_mask", bool
-                `[batch, max_length]`, True at the prompts, which are at the left and have at least
+                `[batch, max_length]`, True at the prompts, which are left-aligned and have at least
                 one token.
-            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
+            stop_token_ids: ids that end a sequence. Defaults to None, for no such ids.
             sampler: a `keras_hub.samplers.Sampler` that chooses one token at a time. Defaults to
-                the one the model was compiled with.
+                None, for the one that the model was compiled with.
 
         Returns:
-            A dictionary of "token_ids", the prompts with the new tokens, and "padding_mask", True
-            up to the stop token.
+            Dictionary of "token_ids", the prompts with the new tokens, and "padding_mask", True up
+            to the stop token.
 
         Raises:
             ValueError: if the heads cannot decode with a cache, or the sampler is a search.
@@ -89,7 +90,7 @@ class GraphGeneration:
         self._check_cached()
         sampler = sampler or self.sampler
         if isinstance(sampler, SEARCHES):
-            # Their loops need a number of steps that depends on the prompts, which a graph has not.
+            # The number of steps of their loops depends on the prompts, unknown inside a graph.
             raise ValueError(
                 "generate_step() needs a sampler that chooses one token at a time; generate() "
                 f"takes others. Received: {type(sampler).__name__}"
@@ -101,7 +102,7 @@ class GraphGeneration:
         return {"token_ids": tokens, "padding_mask": written_tokens(tokens, mask, stop_token_ids)}
 
     def _token_by_token(self, tokens, mask, stop_token_ids, sampler):
-        """Continues prompts that are read as they would be written."""
+        """Continues prompts that are read one token at a time."""
         return sampler(
             next=self.next_logits,
             prompt=tokens,
@@ -113,7 +114,7 @@ class GraphGeneration:
         )
 
     def _continued(self, tokens, mask, stop_token_ids, sampler):
-        """Continues prompts that are read in chunks, all at once."""
+        """Continues prompts that are read in chunks, all rows at once."""
         width, lengths = size(tokens, 1), tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
 
         def read(chunk, cache, start, count):

@@ -1,4 +1,4 @@
-"""Other attention in models that are graphs of layers, functional and `Sequential` ones."""
+"""Replacement of the attention in functional and `Sequential` models."""
 
 import keras
 
@@ -9,18 +9,18 @@ from rt_keras.models.adapted.backbones import chosen_layers, head_group_config, 
 
 
 def adapt_graph(model, head_groups, layers=None, dense_below=None):
-    """A copy of a model with this package's attention in the place of Keras's.
+    """Returns a copy of a model with this package's attention instead of Keras's.
 
     Args:
         model: a functional or `Sequential` model.
         head_groups, layers, dense_below: see `rt_keras.adapt`.
 
     Returns:
-        A model of the same graph, with the same weights.
+        A model with the same graph and weights.
 
     Raises:
-        ValueError: if there is no `keras.layers.MultiHeadAttention` in the graph, or one has what
-            ours has not.
+        ValueError: if the graph has no `keras.layers.MultiHeadAttention`, or one has options that
+            `MultiHeadAttention` does not support.
     """
     found = list(dict.fromkeys(layers_inside(model, keras.layers.MultiHeadAttention)))
     numbers = {id(layer): number for number, layer in enumerate(found)}
@@ -37,23 +37,23 @@ def adapt_graph(model, head_groups, layers=None, dense_below=None):
     if not found or numbers:
         names = sorted({type(layer).__name__ for layer in model.layers})
         raise ValueError(
-            "The model must call keras.layers.MultiHeadAttention itself, not inside a layer of its "
-            f"own. Its layers are: {', '.join(names)}"
+            "The model must call keras.layers.MultiHeadAttention directly, not inside another "
+            f"layer. Its layers are: {', '.join(names)}"
         )
     return made
 
 
 def restore_graph(model):
-    """A copy of a model with Keras's attention in the place of this package's.
+    """Returns a copy of a model with Keras's attention instead of this package's.
 
     Args:
         model: a functional or `Sequential` model.
 
     Returns:
-        A model of the same graph, with the same weights but those of heads.
+        A model with the same graph and weights, except those of heads.
 
     Raises:
-        ValueError: if there is no `rt_keras.layers.MultiHeadAttention`.
+        ValueError: if the model has no `rt_keras.layers.MultiHeadAttention`.
     """
     if not layers_inside(model, MultiHeadAttention):
         raise ValueError(f"{model.name} was not made by adapt(); there is nothing to restore")
@@ -63,7 +63,7 @@ def restore_graph(model):
 
 
 def _with_replacements(model, replacement):
-    """A copy of a model in which some layers are others with the same kernels."""
+    """Returns a copy of a model in which other layers with the same kernels replace some layers."""
     pairs = []
 
     def clone(layer):
@@ -77,7 +77,7 @@ def _with_replacements(model, replacement):
         if other:
             copy_kernels(old, new)
         elif isinstance(old, keras.Layer):
-            # Sums of tensors are in the graph too.
+            # The graph also contains operations, such as sums.
             new.set_weights(old.get_weights())
     return made
 
@@ -88,7 +88,8 @@ def _ours(layer, groups):
     for name, values in allowed.items():
         if config[name] not in values:
             raise ValueError(
-                f"{layer.name} has {name}={config[name]!r}, which MultiHeadAttention here has not"
+                f"{layer.name} has {name}={config[name]!r}, which MultiHeadAttention does not "
+                "support"
             )
     output_shape = config["output_shape"]
     if output_shape is not None and len(output_shape) != 1:
@@ -114,7 +115,7 @@ def _keras_own(layer):
 
 
 def _shared(config):
-    """The arguments that both layers have."""
+    """Returns the arguments that both layers have."""
     names = ("name", "dtype", "dropout", "use_bias", "kernel_initializer", "bias_initializer")
     names += ("kernel_regularizer", "bias_regularizer", "activity_regularizer", "seed")
     names += ("kernel_constraint", "bias_constraint")

@@ -1,47 +1,50 @@
-"""Positions of a model for longer sequences than it was trained on."""
+"""Positions of a model for longer sequences than those that it was trained on."""
 
 import keras
 import numpy as np
 
 EXTENSIONS = ("repeat", "interpolate")
-# What KerasHub's preprocessors call the length that they pad to.
+# Arguments of KerasHub's preprocessors for the length that they pad to.
 PACKED_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
 
 
 def config_for_length(config, max_sequence_length, trained_length=None):
-    """An adapted backbone's configuration for longer sequences.
+    """Returns an adapted backbone's configuration for longer sequences.
 
-    Learned positions become more, see `extended`; rotary ones are divided by
-    `max_sequence_length / trained_length`. Source of the latter: Chen et al. 2023, Extending
-    Context Window of Large Language Models via Positional Interpolation, section 2.3.
+    Learned positions are extended; see `extended`. Rotary positions are divided by
+    `max_sequence_length / trained_length`.
 
     Args:
-        config: dictionary of a KerasHub backbone.
-        max_sequence_length: int.
-        trained_length: int, the length that rotary positions were trained on; only for those, which
-            know of none themselves.
+        config: dictionary, configuration of a KerasHub backbone.
+        max_sequence_length: int, new maximum length.
+        trained_length: int, length that rotary positions were trained on. Only for rotary
+            positions, whose configuration lacks it. Defaults to None.
 
     Returns:
         A dictionary.
 
     Raises:
-        ValueError: if the length is shorter, or `trained_length` is missing or in vain.
+        ValueError: if the length is shorter, `trained_length` is missing, or positions are learned
+            and it is set.
+
+    Source: for rotary positions, Chen et al. 2023, Extending Context Window of Large Language
+    Models via Positional Interpolation, section 2.3.
     """
     learned = "max_sequence_length" in config
     if learned and trained_length is not None:
         raise ValueError(
-            "trained_length is for rotary positions; the learned ones of this model are "
+            "trained_length is for rotary positions; this model has learned ones, "
             f"{config['max_sequence_length']}. Received: trained_length={trained_length}"
         )
     before = config["max_sequence_length"] if learned else trained_length
     if before is None:
         raise ValueError(
-            "max_sequence_length needs trained_length for rotary positions, such as 4096 for "
-            "Llama 2: they do not tell on what length they were trained"
+            "max_sequence_length requires trained_length for rotary positions, such as 4096 for "
+            "Llama 2, because the model does not specify it"
         )
     if max_sequence_length < before:
         raise ValueError(
-            f"max_sequence_length must be at least {before}, which the model has. Received: "
+            f"max_sequence_length must be at least {before}, that of the model. Received: "
             f"{max_sequence_length}"
         )
     if learned:
@@ -50,14 +53,14 @@ def config_for_length(config, max_sequence_length, trained_length=None):
 
 
 def extended(table, length, extension):
-    """More learned positions than a model has, made from those.
+    """Extends a table of learned positions.
 
     Args:
         table: float array `[positions, features]`.
-        length: int, number of positions wanted.
-        extension: "repeat", for copies of the table one after the other, as Longformer starts from
-            RoBERTa's (Beltagy et al. 2020, section 5); or "interpolate", for points on the lines
-            from each position to the next, the last one last.
+        length: int, new number of positions.
+        extension: "repeat" to repeat the table, as Longformer does with RoBERTa's (Beltagy et al.
+            2020, section 5); or "interpolate" to interpolate linearly between consecutive
+            positions, from the first to the last.
 
     Returns:
         `[length, features]`.
@@ -77,17 +80,17 @@ def extended(table, length, extension):
 
 
 def check_extension(extension):
-    """Raises a ValueError if a way to extend positions is unknown."""
+    """Raises a ValueError if a method of extending positions is unknown."""
     if extension not in EXTENSIONS:
         raise ValueError(f"position_extension must be one of {EXTENSIONS}. Received: {extension!r}")
 
 
 def preprocessor_for_length(preprocessor, length):
-    """A KerasHub preprocessor that pads to another length, with the same tokenizer.
+    """Returns a KerasHub preprocessor that pads to another length, with the same tokenizer.
 
     Args:
         preprocessor: `keras_hub.models.Preprocessor`, or None.
-        length: int.
+        length: int, new length.
 
     Returns:
         A preprocessor, or None.

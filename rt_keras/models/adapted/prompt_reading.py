@@ -1,4 +1,4 @@
-"""Prompts that are read in chunks, so that neither memory nor compilation grows with them."""
+"""Prefill in chunks, so that neither memory nor compilation grows with the prompts."""
 
 import concurrent.futures
 import functools
@@ -14,10 +14,10 @@ from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
 from rt_keras.ops.blocks import ceil_div, places_of_rows
 
-# Tokens of a prompt that go through the model at once.
+# Number of tokens of a prompt that pass through the model at once.
 PROMPT_CHUNK = 1024
-# Chunks that go through the blocks at once, each in a thread: the programs of sparse heads have
-# loops that use one processor.
+# Number of chunks that pass through the blocks at once, each in a thread, because the loops of
+# sparse heads use only one processor.
 CHUNKS_AT_ONCE = min(os.cpu_count() or 1, 8)
 TRACING = threading.Lock()
 
@@ -25,9 +25,9 @@ TRACING = threading.Lock()
 class PromptReading(Decoding):
     """Mixin of adapted language models: reads prompts of different lengths, chunk by chunk.
 
-    Rows that take equally many chunks are read together. Each chunk goes through the model block by
-    block. Blocks that differ in the values of their weights alone share one compiled program, so
-    that compilation takes as long, and a chunk as much memory, as in a model of one block.
+    Rows with the same number of chunks are read together. Each chunk passes through the model block
+    by block. Blocks that differ only in the values of their weights share one compiled program, so
+    compilation takes as long, and a chunk as much memory, as in a model of one block.
     """
 
     def _read_prompts(self, tokens, counts, state, max_length, verbose=1, with_hidden=False):
@@ -35,15 +35,15 @@ class PromptReading(Decoding):
 
         Args:
             tokens: int array `[batch, length]`.
-            counts: int array `[batch]`, how many tokens of each row.
-            state: the state before them, of as many rows; or None.
-            max_length: int, the number of positions that there will be, without a state.
-            verbose: 0 for silence, 1 for a progress bar on long prompts.
-            with_hidden: bool, whether the hidden states are kept.
+            counts: int array `[batch]`, number of tokens to read in each row.
+            state: state of the preceding tokens, with as many rows; or None.
+            max_length: int, maximum number of positions, without a state.
+            verbose: 0 for no output, 1 for a progress bar on long prompts.
+            with_hidden: bool, whether to return the hidden states.
 
         Returns:
-            The cache; the hidden states, `[batch, length, hidden_dim]`, or None; and the positions
-            that there is room for.
+            Tuple of the cache, the hidden states, `[batch, length, hidden_dim]`, or None, and the
+            number of positions that there is room for.
 
         Raises:
             ValueError: if the heads cannot decode with a cache, or there is no room.
@@ -87,22 +87,22 @@ class PromptReading(Decoding):
         return _joined(caches, [rows for rows, _ in groups]), hidden, room
 
     def _reads_chunks(self):
-        """Whether all heads read several tokens at once, from a position of each row's own."""
+        """Returns True if all heads read chunks, at a different position in each row."""
         layers = self._causal_attention()
         return all(group.reads_chunks for layer in layers for group in layer.head_groups)
 
     def _read_chunks(self, parts, cache, with_hidden):
-        """The hidden states of chunks that follow one another, one chunk after the other.
+        """Computes the hidden states of consecutive chunks.
 
-        A block is read as soon as the chunk before has left it, so that several processors have
-        something to do: while one chunk is in an upper block, the next one is in a lower block.
-        Without hidden states, all that is computed of the last block is its cache.
+        A chunk enters a block as soon as the previous chunk has left it. While one chunk is in an
+        upper block, the next one is in a lower block, so several processors are busy. Without
+        hidden states, only the cache of the last block is computed.
 
         Args:
-            parts: list of what `_part` returns.
-            cache: list of each block's cache. New ones take their places one by one, so that there
-                are never two of everything.
-            with_hidden: bool, whether the hidden states are needed; else they are None.
+            parts: list of chunks from `_part`.
+            cache: list of the caches of all blocks. They are replaced one by one, so that memory
+                never holds two of each.
+            with_hidden: bool, whether to return the hidden states instead of None.
 
         Yields:
             `[batch, chunk, hidden_dim]`.
@@ -142,7 +142,7 @@ class PromptReading(Decoding):
 
         with concurrent.futures.ThreadPoolExecutor(CHUNKS_AT_ONCE) as pool:
             for jobs in _wavefront(len(parts), len(blocks), CHUNKS_AT_ONCE):
-                # Also raises what was raised in a thread.
+                # Also raises errors of the threads.
                 list(pool.map(advance, jobs))
                 chunk, number = jobs[0]
                 if number == last:
@@ -151,7 +151,7 @@ class PromptReading(Decoding):
                     yield backbone.layer_norm(x) if with_hidden else None
 
     def _block_program(self, block, attention, with_output):
-        """The compiled function of a block, given its weights; the same one for blocks alike."""
+        """Returns the compiled function of a block, given its weights. Equal blocks share it."""
         of_weights = [(tuple(weight.shape), weight.dtype) for weight in block.weights]
         name = f"reading, {_without_names(attention.get_config())}, {of_weights}, {with_output}"
         cache_name = architecture(self.backbone).cache
@@ -162,11 +162,11 @@ class PromptReading(Decoding):
                 found.append(kept)
                 return output
 
-            # The layer is changed while it is traced: by one thread at a time.
+            # Tracing changes the layer, so only one thread traces at a time.
             with TRACING:
                 found, attention.decode, attention.rotation = [], attend, rotation
                 try:
-                    # The block hands this on to its attention, which has the cache elsewhere.
+                    # The block passes this placeholder to its attention, which has its own cache.
                     placeholder = {cache_name: tf.zeros([1])}
                     (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
                 finally:
@@ -176,7 +176,7 @@ class PromptReading(Decoding):
         return self.compiled_function(name, lambda: self._compiled(run))
 
     def _read_one_by_one(self, parts, cache, with_hidden):
-        """The same of single tokens, with heads that read no more; all rows are at one position."""
+        """Reads single tokens, for heads that do not read chunks. All rows are at one position."""
         function = self.compiled_function("reading, steps", lambda: self._compiled(self._read))
         for tokens, position, _ in parts:
             hidden, cache[:] = function(tf.constant(tokens), tuple(cache), position[0])
@@ -189,14 +189,14 @@ class PromptReading(Decoding):
 
 
 def _wavefront(chunks, layers, at_once):
-    """The blocks that chunks are in, turn by turn: each where the one before has been.
+    """Schedules the passage of chunks through layers, turn by turn.
 
     Args:
-        chunks, layers: ints, how many there are.
-        at_once: int, how many chunks go through the blocks at once.
+        chunks, layers: ints, number of chunks and of layers.
+        at_once: int, number of chunks that pass through the layers at once.
 
     Yields:
-        List of pairs of the number of a chunk and of a layer, of which none waits for another.
+        List of pairs of the numbers of a chunk and a layer, none of which depends on another.
 
     >>> list(_wavefront(chunks=2, layers=3, at_once=2))
     [[(0, 0)], [(0, 1)], [(0, 2), (1, 0)], [(1, 1)], [(1, 2)]]
@@ -204,23 +204,23 @@ def _wavefront(chunks, layers, at_once):
     []
     """
     apart = ceil_div(layers, at_once)
-    # Without chunks there is no turn: a prompt of one token is not read before it is continued.
+    # There is no turn without chunks: a prompt of one token needs no prefill.
     for turn in range(apart * (chunks - 1) + layers if chunks else 0):
         jobs = [(chunk, turn - apart * chunk) for chunk in range(chunks)]
         yield [(chunk, number) for chunk, number in jobs if 0 <= number < layers]
 
 
 def _part(tokens, counts, start, first, width):
-    """A chunk of some rows: its tokens, their first positions, and how many of them count.
+    """Returns a chunk of some rows, its positions, and its number of tokens.
 
     Args:
         tokens: int array `[batch, length]`.
-        counts: int array `[batch]`, how many tokens count.
-        start: int array `[batch]`, the position of the first token.
-        first, width: ints, where the chunk begins and how long it is.
+        counts: int array `[batch]`, number of tokens to read in each row.
+        start: int array `[batch]`, position of the first token.
+        first, width: ints, start and length of the chunk.
 
     Returns:
-        An int array `[batch, width]`, and two int tensors `[batch]`.
+        Tuple of an int array `[batch, width]` and two int tensors `[batch]`.
     """
     part = tokens[:, first : first + width]
     part = np.pad(part, [[0, 0], [0, width - part.shape[1]]])
@@ -229,16 +229,16 @@ def _part(tokens, counts, start, first, width):
 
 
 def _rows_by_chunks(counts, chunk):
-    """The rows that take equally many chunks, and where those begin and how long they are.
+    """Returns the rows that have the same number of chunks, and the starts and lengths of these.
 
-    The last chunk of some rows is no longer than it must be, up to a power of two.
+    The last chunk of a group of rows is as short as possible, rounded up to a power of two.
 
     Args:
-        counts: int array `[batch]`, the tokens of each row.
-        chunk: int, the tokens of a chunk.
+        counts: int array `[batch]`, number of tokens of each row.
+        chunk: int, number of tokens in a chunk.
 
     Returns:
-        A list of pairs of an array of rows, and a list of pairs of ints.
+        List of pairs of an array of rows and a list of pairs of ints.
 
     >>> _rows_by_chunks(np.array([20, 300, 290]), 256)
     [(array([0]), [(0, 64)]), (array([1, 2]), [(0, 256), (256, 64)])]
@@ -256,7 +256,7 @@ def _rows_by_chunks(counts, chunk):
 
 
 def _joined(caches, rows):
-    """The cache of all rows, given those of some."""
+    """Joins the caches of groups of rows."""
     if len(caches) == 1:
         return tuple(caches[0])
     order = np.argsort(np.concatenate(rows))
@@ -267,14 +267,14 @@ def _joined(caches, rows):
 
 
 def _rotation_name(attention):
-    """What attention layers that rotate alike have in common."""
+    """Returns a name that attention layers with the same rotation share."""
     layer = attention.rotary_embedding
     config = None if layer is None else _without_names(layer.get_config())
     return str((config, attention.rotary_scale, attention.key_dim))
 
 
 def _without_names(config):
-    """A configuration without the names of layers, which differ in layers alike."""
+    """Removes the names of layers from a configuration. Equal layers differ in them."""
     if isinstance(config, dict):
         return {key: _without_names(x) for key, x in config.items() if key != "name"}
     if isinstance(config, (list, tuple)):

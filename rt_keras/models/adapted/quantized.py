@@ -1,4 +1,4 @@
-"""Adapted tasks in int8."""
+"""Quantization of adapted tasks to int8."""
 
 import gc
 
@@ -6,14 +6,14 @@ from rt_keras.keras_internals import layers_of
 
 
 class Quantized:
-    """What adapted tasks add to Keras's `quantize`: it takes seconds, of new models too."""
+    """Mixin of adapted tasks: quantizes in seconds, and also models that were never called."""
 
     def quantize(self, *args, **kwargs):
         """See `keras.Model.quantize`."""
         if self.preprocessor is not None:
-            # Keras refuses what has not been called yet.
+            # Keras refuses layers that have not been called.
             _build(self.preprocessor)
-        # Keras collects garbage for each weight, and searches all that there is for it.
+        # Keras collects garbage for each weight, which searches all objects in memory.
         gc.freeze()
         try:
             super().quantize(*args, **kwargs)
@@ -22,7 +22,7 @@ class Quantized:
 
 
 def _build(layer):
-    """Builds a layer that needs no shape, and the layers in it."""
+    """Builds a layer that needs no input shape, and the layers inside it."""
     if not layer.built:
         layer.build(None)
     for inner in layers_of(layer):

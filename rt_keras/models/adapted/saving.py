@@ -1,4 +1,4 @@
-"""Adapted tasks in files from which they can be loaded again."""
+"""Saving of adapted tasks, so that they can be loaded again."""
 
 import keras
 
@@ -7,20 +7,20 @@ from rt_keras.models.litert import LiteRTExport
 
 
 class SavedWhole(LiteRTExport):
-    """What adapted tasks add to those of KerasHub: what they save can be loaded, or is refused."""
+    """Mixin of adapted tasks: refuses to save a task that could not be loaded again."""
 
     @property
     def adaptation(self):
-        """What each attention layer reads and keeps, an `Adaptation`; printed, a table."""
+        """Returns an `Adaptation`, a summary of each attention layer; `print` shows a table."""
         return self.backbone.adaptation
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
-        """See `keras.Model.save`; a preprocessor that could not be loaded raises a ValueError."""
+        """See `keras.Model.save`. Raises a ValueError if the preprocessor could not be loaded."""
         self._check_preprocessor()
         return super().save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
 
     def save_to_preset(self, preset_dir, **kwargs):
-        """See KerasHub's; a preprocessor that could not be loaded raises a ValueError."""
+        """See KerasHub's. Raises a ValueError if the preprocessor could not be loaded."""
         self._check_preprocessor()
         return super().save_to_preset(preset_dir, **kwargs)
 
@@ -34,5 +34,5 @@ class SavedWhole(LiteRTExport):
                     "keras.saving.register_keras_serializable, or set preprocessor = None to save "
                     "the model alone"
                 )
-        # One that was set after adapt(), as of a model of KerasHub.
+        # The preprocessor may have been set after adapt(), such as KerasHub's own.
         self.preprocessor = adapted_preprocessor(preprocessor)

@@ -8,9 +8,9 @@ from rt_keras.ops.blocks import size
 
 
 class AdaptedSeq2SeqLM(Decoding):
-    """What adapted sequence-to-sequence models add to those of KerasHub: see `Decoding`."""
+    """Mixin of adapted encoder-decoder models; see `Decoding`."""
 
-    # How many positions of a prompt the cache holds, while a prompt is read.
+    # Number of positions of a prompt in the cache, while a prompt is read.
     _count = None
 
     def generate_step(self, inputs, stop_token_ids=None):
@@ -34,19 +34,19 @@ class AdaptedSeq2SeqLM(Decoding):
         cross_attention_cache=None,
         cross_attention_cache_update_index=None,
     ):
-        """Runs the decoder on prompts, or on one token given the caches of those before it.
+        """Runs the decoder on prompts, or on one token given the caches of the previous tokens.
 
         Args:
             encoder_hidden_states: `[batch, encoder_length, hidden_dim]`.
             encoder_padding_mask: `[batch, encoder_length]`.
-            decoder_token_ids: int `[batch, length]` for prompts, else `[batch, 1]`.
-            self_attention_cache: the caches from the last call; for prompts, anything.
-            self_attention_cache_update_index: int scalar, the position of the first token.
+            decoder_token_ids: int `[batch, length]` for prompts, otherwise `[batch, 1]`.
+            self_attention_cache: caches from the last call; ignored for prompts.
+            self_attention_cache_update_index: int scalar, position of the first token.
             cross_attention_cache: tensor of the keys and values of the encoder's outputs.
-            cross_attention_cache_update_index: 0 for prompts, to fill that tensor; else None.
+            cross_attention_cache_update_index: 0 for prompts, to fill that tensor; otherwise None.
 
         Returns:
-            Logits, the last hidden states, and both caches.
+            Tuple of the logits, the last hidden states, and both caches.
         """
         batch, length = size(decoder_token_ids, 0), size(decoder_token_ids, 1)
 
@@ -56,7 +56,7 @@ class AdaptedSeq2SeqLM(Decoding):
             cache = self_attention_cache[number]
             return layer.call_with_cache(inputs, cache, self_attention_cache_update_index)
 
-        # In the place of KerasHub's cache, which it slices by batch and layer.
+        # Replaces KerasHub's cache, which is sliced by batch and layer.
         layers = len(self._causal_attention())
         placeholder = tf.zeros([batch, layers, 2, 1, 1, 1], self.compute_dtype)
         with self._decode(attend) as caches:

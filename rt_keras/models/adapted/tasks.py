@@ -1,4 +1,4 @@
-"""KerasHub's tasks on adapted backbones."""
+"""KerasHub tasks on adapted backbones."""
 
 import keras
 import keras_hub
@@ -9,7 +9,7 @@ from rt_keras.models.adapted.quantized import Quantized
 from rt_keras.models.adapted.saving import SavedWhole
 from rt_keras.models.adapted.seq_2_seq_lm import AdaptedSeq2SeqLM
 
-# What adapted tasks on each class of KerasHub's have besides.
+# Additional base classes of adapted tasks, by KerasHub class.
 DECODING = {
     keras_hub.models.CausalLM: AdaptedCausalLM,
     keras_hub.models.Seq2SeqLM: AdaptedSeq2SeqLM,
@@ -17,7 +17,7 @@ DECODING = {
 
 
 def _tasks_of(backbone_cls):
-    """KerasHub's tasks on a class of backbones."""
+    """Returns KerasHub's tasks for a backbone class."""
     classes = (getattr(keras_hub.models, name) for name in dir(keras_hub.models))
     return [
         cls
@@ -29,7 +29,7 @@ def _tasks_of(backbone_cls):
 
 
 def _adapted(cls, backbone_cls):
-    """The adapted class of a task."""
+    """Creates the adapted class of a task class."""
     decoding = [mixin for base, mixin in DECODING.items() if issubclass(cls, base)][-1:]
     made = type(
         f"Adapted{cls.__name__}",
@@ -40,7 +40,7 @@ def _adapted(cls, backbone_cls):
     return keras.saving.register_keras_serializable(package="rt_keras")(made)
 
 
-# By the class that it adapts.
+# Adapted classes by the class that they adapt.
 TASKS = {
     cls: _adapted(cls, adapted) for base, adapted in BACKBONES.items() for cls in _tasks_of(base)
 }

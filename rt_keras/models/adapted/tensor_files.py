@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, each read when it is asked for."""
+"""Tensors of safetensors files, each read when it is needed."""
 
 import json
 import math
@@ -21,22 +21,23 @@ DTYPES = {
     "I8": np.int8,
     "U8": np.uint8,
 }
-# Bytes at whose multiples TensorFlow's tensors start.
+# Alignment of TensorFlow's tensors in bytes.
 ALIGNMENT = 64
-# Bytes that are copied from a file at once.
+# Number of bytes that are copied from a file at once.
 SLICE = 2**25
 
 
 class TensorFiles:
     """The tensors of a model in one or several safetensors files.
 
-    All headers are read and held against the sizes of their files at once, the tensors later.
+    The constructor reads all headers and checks them against the sizes of their files. Tensors are
+    read later.
 
     Args:
         paths: list of paths.
 
     Raises:
-        ValueError: if a file is cut short or otherwise damaged.
+        ValueError: if a file is truncated or otherwise damaged.
     """
 
     def __init__(self, paths):
@@ -46,9 +47,9 @@ class TensorFiles:
             self.tensors |= {name: (path, start, entry) for name, entry in header.items()}
 
     def read(self, name):
-        """A tensor, as an array that maps its part of the file as long as it is in use.
+        """Returns a tensor as an array that maps its part of the file while it is in use.
 
-        A mapping of the whole file would stay in memory with all that was read from it.
+        A mapping of the whole file would keep everything that was read from it in memory.
         """
         if name not in self.tensors:
             files = ", ".join(map(str, self.paths))
@@ -62,14 +63,14 @@ class TensorFiles:
 
 
 def as_tensor(array, dtype):
-    """An array as a tensor, which takes no more memory than that on the way.
+    """Converts an array to a tensor and needs no memory beyond that of the tensor.
 
-    `tf.convert_to_tensor` copies an array twice, and keeps one of the copies for a while; what is
-    read of a mapped file counts as memory until the mapping is told to drop it.
+    `tf.convert_to_tensor` copies an array twice, and keeps one of the copies for a while. Data read
+    from a mapped file count as memory until the mapping drops them.
 
     Args:
-        array: array, such as a view of what `TensorFiles.read` returns.
-        dtype: string, the type of the tensor.
+        array: array, such as a view of an array returned by `TensorFiles.read`.
+        dtype: string, dtype of the tensor.
 
     Returns:
         A tensor.
@@ -79,7 +80,7 @@ def as_tensor(array, dtype):
     """
     dtype = tf.as_dtype(dtype)
     size = array.size * dtype.size
-    # TensorFlow shares the memory of arrays that start where it would have let them start.
+    # TensorFlow shares the memory of arrays with its own alignment.
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     memory = memory[start : start + size]
@@ -95,7 +96,7 @@ def as_tensor(array, dtype):
 
 
 def _slices(array):
-    """Slices of the first axis, of some megabytes each; all at once without an axis."""
+    """Returns slices of the first axis, of some megabytes each, or `...` for a scalar."""
     if not array.ndim:
         return [...]
     rows = max(1, SLICE // max(1, array[:1].nbytes))
@@ -103,22 +104,22 @@ def _slices(array):
 
 
 def _mapping_of(array):
-    """The mapped file that an array is a view of; None if there is none."""
+    """Returns the mapped file that an array is a view of, or None."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array if hasattr(array, "madvise") else None
 
 
 def _header(path):
-    """Where the tensors of a file start, and its header.
+    """Returns the offset of the tensors of a file, and its header.
 
-    The file is the length of the header in 8 bytes, the header as JSON, and the tensors.
+    A file consists of the length of the header in 8 bytes, the header as JSON, and the tensors.
     """
     size = path.stat().st_size
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8:
-            raise ValueError(f"{path} is cut short: it has {size:,} bytes, not even its header")
+            raise ValueError(f"{path} is truncated: it has {size:,} bytes, less than its header")
         try:
             header = dict(json.loads(file.read(length)))
             header.pop("__metadata__", None)
@@ -126,19 +127,19 @@ def _header(path):
             found = max((entry["data_offsets"][1] for entry in entries), default=0)
             whole = all(_is_whole(entry) for entry in entries)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise ValueError(f"{path} is damaged: it is no safetensors file") from None
+            raise ValueError(f"{path} is damaged: it is not a safetensors file") from None
     wanted = 8 + length + found
     if size < wanted:
-        raise ValueError(f"{path} is cut short: it has {size:,} of {wanted:,} bytes")
+        raise ValueError(f"{path} is truncated: it has {size:,} of {wanted:,} bytes")
     if not whole:
         raise ValueError(
-            f"{path} has tensors of other sizes or types than can be read. Types: {list(DTYPES)}"
+            f"{path} has tensors with wrong sizes or unsupported types. Supported: {list(DTYPES)}"
         )
     return 8 + length, header
 
 
 def _is_whole(entry):
-    """Whether a tensor has as many bytes as its shape and type say."""
+    """Returns True if the number of bytes of a tensor matches its shape and dtype."""
     begin, end = entry["data_offsets"]
     dtype = DTYPES.get(entry["dtype"])
     return (

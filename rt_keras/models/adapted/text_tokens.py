@@ -1,26 +1,26 @@
-"""The first tokens of a file of text."""
+"""The first tokens of a text file."""
 
 from pathlib import Path
 
 import numpy as np
 
-# Characters of a token, at most, on average over a text.
+# Upper bound on the average number of characters of a token in a text.
 CHARACTERS = 16
 
 
 def first_tokens_of(path, tokenizer, count):
-    """The first tokens of a file of text.
+    """Returns the first tokens of a text file.
 
     Args:
-        path: string or `Path`, the file, in UTF-8.
-        tokenizer: the tokenizer of a model.
-        count: int, how many.
+        path: string or `Path` of a file in UTF-8.
+        tokenizer: tokenizer of a model.
+        count: int, number of tokens.
 
     Returns:
         int32 array `[count]`.
 
     Raises:
-        ValueError: if the file is no text, or has fewer tokens.
+        ValueError: if the file is not in UTF-8 or has fewer tokens.
 
     >>> import tempfile
     >>> from rt_keras.data import ByteTokenizer
@@ -37,7 +37,7 @@ def first_tokens_of(path, tokenizer, count):
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path} must be a text in UTF-8") from None
+        raise ValueError(f"{path} must be a text file in UTF-8") from None
     tokens = np.asarray(tokenizer(text[: CHARACTERS * count]), np.int32)
     if len(tokens) < count:
         raise ValueError(f"{path} has {len(tokens):,} tokens; {count:,} are needed")

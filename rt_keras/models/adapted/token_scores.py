@@ -1,4 +1,4 @@
-"""Losses and scores of adapted language models, without all the logits at once."""
+"""Losses and scores of adapted language models, computed in chunks of positions."""
 
 import keras
 import tensorflow as tf
@@ -8,16 +8,16 @@ from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.ops.blocks import size
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
-# Positions whose logits are computed at once: those of a vocabulary of 262,144 are 512 MiB.
+# Number of positions whose logits are computed at once: 512 MiB for a vocabulary of 262,144.
 LOGITS_CHUNK = 512
 
 
 class TokenScores(ChunkedLoss):
-    """What adapted language models add to KerasHub's: losses in chunks of positions.
+    """Mixin of adapted language models: losses in chunks of positions.
 
-    `fit` and `evaluate` never hold more than `loss_chunk_size` positions' logits, where loss and
-    metrics are of single tokens: cross entropy and accuracy. With others, such as a loss of one's
-    own, they hold all.
+    If the loss and the metrics are computed token by token, such as cross entropy and accuracy,
+    `fit` and `evaluate` never hold the logits of more than `loss_chunk_size` positions. With
+    others, such as a custom loss, they hold all logits.
     """
 
     def compile_arguments(self, *args, **kwargs):
@@ -25,16 +25,16 @@ class TokenScores(ChunkedLoss):
         self.loss_chunk_size = LOGITS_CHUNK
         try:
             return super().compile_arguments(*args, **kwargs)
-        except ValueError:  # The loss or a metric needs all the logits.
+        except ValueError:  # The loss or a metric needs all logits.
             self.loss_chunk_size = None
             return super().compile_arguments(*args, **kwargs)
 
     def hidden_states(self, inputs, training=None):
-        """The states that logits are computed from, `[batch, length, hidden_dim]`."""
+        """Returns the states that logits are computed from, `[batch, length, hidden_dim]`."""
         return self.backbone(inputs, training=training)
 
     def token_logits(self, hidden):
-        """The logits of hidden states, `[..., vocabulary_size]`."""
+        """Computes the logits of hidden states, `[..., vocabulary_size]`."""
         return self.backbone.token_embedding(hidden, reverse=True)
 
     def token_losses(self, hidden, labels, chunk_size):
@@ -59,18 +59,20 @@ class TokenScores(ChunkedLoss):
 
         Args:
             token_ids: int `[batch, length]`.
-            padding_mask: bool or int `[batch, length]`, 0 for padding; None, the default, if there
-                is none.
-            scoring_mode: "logits", the default, or "loss", whose logits are computed in chunks.
-            layer_intercept_fn: function of the states after each layer and its number, -1 for the
-                embedding, that returns states; None, the default, for none.
-            target_ids: int `[batch, length]`, the tokens to predict, for "loss".
+            padding_mask: bool or int `[batch, length]`, 0 for padding. Defaults to None, for no
+                padding.
+            scoring_mode: "logits" or "loss". For "loss", logits are computed in chunks. Defaults to
+                "logits".
+            layer_intercept_fn: function from the hidden states after each layer and its number, -1
+                for the embedding, to new hidden states. Defaults to None, for unchanged hidden
+                states.
+            target_ids: int `[batch, length]`, tokens to predict, for "loss". Defaults to None.
 
         Returns:
             Logits, `[batch, length, vocabulary_size]`, or losses, `[batch, length]`.
 
         Raises:
-            ValueError: if `scoring_mode` is unknown, or "loss" without `target_ids`.
+            ValueError: if `scoring_mode` is unknown, or is "loss" without `target_ids`.
         """
         if scoring_mode not in ("logits", "loss"):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Tokenizers of KerasHub whose configurations say all that they were made from."""
+"""KerasHub tokenizers whose configurations contain all their arguments."""
 
 import keras
 import keras_hub
@@ -8,12 +8,13 @@ from rt_keras.models.adapted.backbones import BACKBONES
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class AdaptedLlama3Tokenizer(keras_hub.tokenizers.Llama3Tokenizer):
-    """`keras_hub.tokenizers.Llama3Tokenizer` that keeps its special tokens when it is saved.
+    """`keras_hub.tokenizers.Llama3Tokenizer` that saves its special tokens.
 
-    KerasHub's leaves them out of its configuration, and looks for Llama 3's in any vocabulary.
+    KerasHub's tokenizer omits them from its configuration, and looks for those of Llama 3 in any
+    vocabulary.
 
     Args:
-        bos_token, eos_token: strings, what a text begins and ends with.
+        bos_token, eos_token: strings, first and last token of a text.
         misc_special_tokens: set or list of strings, other tokens that are not split.
         **kwargs: arguments of `keras_hub.tokenizers.Llama3Tokenizer`.
     """
@@ -29,7 +30,7 @@ class AdaptedLlama3Tokenizer(keras_hub.tokenizers.Llama3Tokenizer):
         misc_special_tokens=(),
         **kwargs,
     ):
-        # KerasHub's changes the set.
+        # KerasHub's constructor changes the set.
         misc_special_tokens = set(misc_special_tokens)
         super().__init__(vocabulary, merges, bos_token, eos_token, misc_special_tokens, **kwargs)
 
@@ -38,7 +39,7 @@ class AdaptedLlama3Tokenizer(keras_hub.tokenizers.Llama3Tokenizer):
 
 
 def _special_tokens(tokenizer):
-    """The arguments that `Llama3Tokenizer.get_config` leaves out."""
+    """Returns the arguments that `Llama3Tokenizer.get_config` omits."""
     start, end = tokenizer.start_token, tokenizer.end_token
     return {
         "bos_token": start,
@@ -48,14 +49,14 @@ def _special_tokens(tokenizer):
 
 
 def adapted_preprocessor(preprocessor):
-    """A preprocessor whose tokenizer is saved whole; the same one where KerasHub's is."""
+    """Returns a preprocessor whose tokenizer is saved completely; the same one if it already is."""
     return _with_tokenizer(
         preprocessor, keras_hub.tokenizers.Llama3Tokenizer, AdaptedLlama3Tokenizer
     )
 
 
 def restored_preprocessor(preprocessor):
-    """The inverse of `adapted_preprocessor`."""
+    """Inverts `adapted_preprocessor`."""
     return _with_tokenizer(
         preprocessor, AdaptedLlama3Tokenizer, keras_hub.tokenizers.Llama3Tokenizer
     )
@@ -66,7 +67,7 @@ def _with_tokenizer(preprocessor, before, after):
     if type(tokenizer) is not before:
         return preprocessor
     config = {**tokenizer.get_config(), **_special_tokens(tokenizer)}
-    # KerasHub's takes a set alone.
+    # KerasHub's constructor takes only a set.
     config["misc_special_tokens"] = set(config["misc_special_tokens"])
     config |= {"vocabulary": tokenizer.vocabulary, "merges": tokenizer.merges}
     config = {**preprocessor.get_config(), "tokenizer": after.from_config(config)}

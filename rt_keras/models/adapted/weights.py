@@ -1,4 +1,4 @@
-"""The weights of a model in another that differs from it in attention and positions alone."""
+"""The weights of a model in another that differs only in attention and positions."""
 
 import functools
 
@@ -11,25 +11,26 @@ from rt_keras.models.adapted.positions import extended
 
 
 def made_with_weights_of(source, cls, config, position_extension=None):
-    """Makes a backbone that starts from another's weights, paired by their paths.
+    """Creates a backbone that starts with another's weights, matched by their paths.
 
-    Nothing is initialized that is replaced at once, and weights of the same shape share their
-    memory until one of the models changes them: TensorFlow copies what two variables hold when it
-    writes.
+    Variables that get another's weights are not initialized first. Weights of the same shape share
+    their memory until one of the models changes them, because TensorFlow copies shared memory on
+    write.
 
     Args:
-        source: a backbone.
-        cls: the class of the new one.
-        config: dictionary, its configuration.
-        position_extension: see `rt_keras.adapt`; None, the default, if there are as many positions.
+        source: backbone.
+        cls: class of the new backbone.
+        config: dictionary, configuration of the new backbone.
+        position_extension: see `rt_keras.adapt`. Defaults to None, for the same number of
+            positions.
 
     Returns:
-        The new backbone. Weights that the source has not, such as centroids, are initialized.
+        The new backbone. Weights that the source lacks, such as centroids, are initialized.
 
     Raises:
         ValueError: if a weight of the source has no counterpart of its shape.
     """
-    # Variables that are made inside are initialized at the end, each by its initializer.
+    # Variables created inside are initialized at the end, each by its initializer.
     with keras.StatelessScope():
         made = cls.from_config(config)
         values, replaced = {}, set()

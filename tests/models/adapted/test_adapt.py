@@ -121,7 +121,7 @@ def test_rotary_positions_are_scaled():
         ours.assign(theirs)
     np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
     assert np.abs(outputs_of(adapted, inputs) - outputs_of(llama, inputs)).max() > 1e-2
-    with pytest.raises(ValueError, match="needs trained_length for rotary positions"):
+    with pytest.raises(ValueError, match="requires trained_length for rotary positions"):
         rt_keras.adapt(llama, [FullHeads(4)], max_sequence_length=96)
 
 
@@ -159,7 +159,7 @@ def test_adapted_models_are_quantized_and_have_low_rank_updates(bert, tmp_path):
     adapted.save(tmp_path / "int8.keras")
     loaded = keras.saving.load_model(tmp_path / "int8.keras")
     np.testing.assert_array_equal(outputs_of(loaded, inputs), expected)
-    with pytest.raises(ValueError, match="is quantized. Adapt or restore a model first"):
+    with pytest.raises(ValueError, match="is quantized. Adapt or restore a model before"):
         rt_keras.restore(loaded)
     adapted = rt_keras.adapt(bert, SPARSE)
     adapted.enable_lora(2)
@@ -266,18 +266,18 @@ def make_wrong(case, bert):
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("twice", "is adapted already"),
-        ("unknown", "attention of AlbertBackbone is not known. Known: BertBackbone, Roberta"),
-        ("no attention", "must call keras.layers.MultiHeadAttention itself.*: Dense"),
-        ("inside a layer", "not inside a layer of its own.*TransformerEncoder"),
+        ("twice", "is already adapted"),
+        ("unknown", "attention of AlbertBackbone cannot be replaced. Supported: Bert"),
+        ("no attention", "must call keras.layers.MultiHeadAttention directly.*: Dense"),
+        ("inside a layer", "not inside another layer.*TransformerEncoder"),
         ("restored", "was not made by adapt"),
         ("heads", "as many heads as the model's attention, 4. Received: 3"),
-        ("shared", "share_qk=True, and then have the model's queries alone, or none"),
+        ("shared", "all head groups or none must have share_qk=True"),
         ("layers", "from 0 to 1. Received: layers=\\[2\\]"),
         ("one group", r"head_groups must be a list of .*\[LocalHeads.*Received: .*<FullHeads"),
         ("one group in a graph", r"head_groups must be a list of .*Received: .*<LocalHeads"),
         ("no groups", r"head_groups must be a list of at least one head group.*Received: .*\[\]"),
-        ("shorter", "must be at least 24, which the model has. Received: 23"),
+        ("shorter", "must be at least 24, that of the model. Received: 23"),
         ("extension", "position_extension must be one of .*'copy'"),
         ("trained", "trained_length is for rotary positions"),
     ],

@@ -93,9 +93,9 @@ def test_nothing_is_read_of_an_empty_beginning(task):
 
 
 def test_warnings_of_lengths(task):
-    with pytest.warns(UserWarning, match="A prompt has .* tokens, of which the first 4 are read"):
+    with pytest.warns(UserWarning, match="A prompt has .* tokens, truncated to the first 4"):
         task.generate(PROMPTS[0], max_length=4)
-    with pytest.warns(UserWarning, match="goes beyond the 48 positions"):
+    with pytest.warns(UserWarning, match="exceeds the 48 positions"):
         task.generate("the", max_length=60)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

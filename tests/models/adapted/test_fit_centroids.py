@@ -90,8 +90,8 @@ def test_what_cannot_be_fitted_is_refused():
     model = rt_keras.adapt(make_backbone("Bert"), [RoutingHeads(4, 2, 4)])
     with pytest.raises(ValueError, match="iterations must be at least 1. Received: 0"):
         rt_keras.fit_centroids(model, make_inputs(model), iterations=0)
-    with pytest.raises(ValueError, match="data has no batch"):
+    with pytest.raises(ValueError, match="data must have at least one batch"):
         rt_keras.fit_centroids(model, [])
     batches = [make_inputs(model), make_inputs(model, length=5)]
-    with pytest.raises(ValueError, match="batches of data must be of one length"):
+    with pytest.raises(ValueError, match="batches of data must have the same length"):
         rt_keras.fit_centroids(model, batches)

@@ -73,7 +73,7 @@ def test_presets_of_kerashub_are_loaded(tmp_path):
     loaded = rt_keras.adapt(tmp_path / "backbone", [FullHeads(2)], dtype="bfloat16")
     assert loaded.dtype_policy.name == "bfloat16"
     rt_keras.adapt(task, [FullHeads(2)]).save_to_preset(tmp_path / "adapted")
-    with pytest.raises(ValueError, match="is adapted already; load it with from_preset"):
+    with pytest.raises(ValueError, match="is already adapted. Load it with from_preset"):
         rt_keras.adapt(tmp_path / "adapted", [FullHeads(2)])
 
 
@@ -92,14 +92,14 @@ def cut(path, size):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"without": ["config.json"]}, "is no folder of a model: it has no config.json"),
+        ({"without": ["config.json"]}, "is not the folder of a model: it has no config.json"),
         ({"without": ["model.safetensors"]}, "has no weights: model.safetensors is missing"),
-        ({"model_type": "rwkv"}, "Models of type 'rwkv' are not known. Known: bart, bert"),
-        ({"model_type": "qwen3"}, "attention of Qwen3Backbone is not known: its norms"),
-        ({"model_type": None}, "does not say what it is: it has no model_type"),
+        ({"model_type": "rwkv"}, "Models of type 'rwkv' are not supported. Supported: bart, bert"),
+        ({"model_type": "qwen3"}, "attention of Qwen3Backbone cannot be replaced: norms"),
+        ({"model_type": None}, "does not describe a model: it has no model_type"),
         ({"rope_theta": None}, "is incomplete: its JSON files lack 'rope_theta'"),
-        ({"without": ["tokenizer.json"]}, "has no tokenizer that can be read.*tokenizer.json"),
-        ({"without": ["tokenizer_config.json"]}, "has no tokenizer that can be read"),
+        ({"without": ["tokenizer.json"]}, "has no readable tokenizer.*tokenizer.json"),
+        ({"without": ["tokenizer_config.json"]}, "has no readable tokenizer"),
         ({"num_hidden_layers": 3}, "no tensor model.layers.2.input_layernorm.weight"),
         ({"intermediate_size": 20}, None),
     ],
@@ -107,12 +107,12 @@ def cut(path, size):
 def test_folders_that_are_incomplete_are_refused(tmp_path, options, message):
     write_llama(tmp_path, **options)
     if message is None:
-        # As many as the files have, until they are said to be others.
+        # The files have these shapes until the configuration changes.
         config = tmp_path / "config.json"
         config.write_text(
             config.read_text().replace('"intermediate_size": 20', '"intermediate_size": 24')
         )
-        message = r"mlp.gate_proj.weight has shape \(20, 16\), which is not what config.json says"
+        message = r"mlp.gate_proj.weight has shape \(20, 16\), which does not match config.json"
     with pytest.raises(ValueError, match=message) as found:
         rt_keras.adapt(tmp_path, HEADS)
     assert "\n" not in str(found.value)
@@ -121,14 +121,14 @@ def test_folders_that_are_incomplete_are_refused(tmp_path, options, message):
 @pytest.mark.parametrize(
     ("name", "size", "message"),
     [
-        ("model.safetensors", -1, "is cut short: it has .* of .* bytes"),
-        ("model.safetensors", 20, "is cut short: it has 20 bytes, not even its header"),
-        ("model.safetensors", 0, "is cut short: it has 0 bytes"),
+        ("model.safetensors", -1, "is truncated: it has .* of .* bytes"),
+        ("model.safetensors", 20, "is truncated: it has 20 bytes, less than its header"),
+        ("model.safetensors", 0, "is truncated: it has 0 bytes"),
         ("config.json", 9, "is damaged: it holds no JSON object"),
-        ("tokenizer.json", 9, "has no tokenizer that can be read"),
+        ("tokenizer.json", 9, "has no readable tokenizer"),
     ],
 )
-def test_files_that_are_cut_short_are_refused(tmp_path, name, size, message):
+def test_truncated_files_are_refused(tmp_path, name, size, message):
     write_llama(tmp_path)
     cut(tmp_path / name, size)
     with pytest.raises(ValueError, match=message) as found:
@@ -139,7 +139,7 @@ def test_files_that_are_cut_short_are_refused(tmp_path, name, size, message):
 def test_every_shard_is_checked(tmp_path):
     write_llama(tmp_path, shards=2)
     cut(tmp_path / "model-1.safetensors", -4)
-    with pytest.raises(ValueError, match="model-1.safetensors is cut short"):
+    with pytest.raises(ValueError, match="model-1.safetensors is truncated"):
         load_model(tmp_path)
     (tmp_path / "model-1.safetensors").unlink()
     with pytest.raises(ValueError, match="has no weights: model-1.safetensors is missing"):
@@ -149,7 +149,7 @@ def test_every_shard_is_checked(tmp_path):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("no_such_folder", {}, "model must be a folder that exists, .*'no_such_folder'"),
+        ("no_such_folder", {}, "model must be an existing folder, .*'no_such_folder'"),
         (5, {}, "model must be a Keras model, a folder or the name of a preset. Received: 5"),
         (None, {"dtype": "float3"}, "dtype must be a dtype policy, .*'float3'"),
         (None, {"head_groups": [LocalHeads(3, 4)]}, "as many heads as .*, 4. Received: 3"),
@@ -165,19 +165,19 @@ def test_wrong_arguments_are_refused_before_weights_are_read(
         rt_keras.adapt(tmp_path if model is None else model, **{"head_groups": HEADS, **options})
 
 
-def test_presets_that_are_not_to_be_had_are_refused(monkeypatch):
+def test_presets_that_cannot_be_downloaded_are_refused(monkeypatch):
     def offline(*_):
         raise ConnectionError("no route\nto host")
 
     monkeypatch.setattr("rt_keras.models.adapted.folders.preset_loader", offline)
-    with pytest.raises(ValueError, match="'bert_tiny_en_uncased' is not to be had") as found:
+    with pytest.raises(ValueError, match="'bert_tiny_en_uncased' cannot be downloaded") as found:
         rt_keras.adapt("bert_tiny_en_uncased", [FullHeads(2)])
     assert "\n" not in str(found.value)
 
 
 def test_a_dtype_is_for_folders():
     bert = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
-    with pytest.raises(ValueError, match="dtype is for folders and presets"):
+    with pytest.raises(ValueError, match="dtype can only be set for folders and presets"):
         rt_keras.adapt(bert, [FullHeads(2)], dtype="bfloat16")
 
 
