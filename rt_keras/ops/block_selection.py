@@ -1,4 +1,4 @@
-"""The choice of the blocks of keys that suit a query best."""
+"""Selection of the blocks of keys with the highest scores for a query."""
 
 import tensorflow as tf
 
@@ -7,34 +7,36 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import over_blocks
 from rt_keras.ops.largest import indices_of_largest
 
-# Blocks in a node of the tree.
+# Number of blocks in a node of the tree.
 NODE_SIZE = 8
-# A block or a node has its whole weight if its score is so far above the best one that is left out.
+# A block or node has its full weight if its score exceeds the best unselected one by this much.
 FADE = 0.25
-# exp() of it is 0, and float16 has it.
+# Its exp() is 0, and float16 can represent it.
 LOG_OF_NOTHING = -1e4
-# Elements that are gathered at once, and scores of the blocks of nodes that are compared: on a CPU,
-# what stays in the cache of a core. Scores of all blocks are large products first.
+# Numbers of elements that are gathered at once, and of scores of nodes' blocks that are compared at
+# once. They fit into the cache of a CPU core. Scores of all blocks come from larger products.
 GATHERED_AT_ONCE = 2**17
 COMPARED_AT_ONCE = 2**16
 SCORED_AT_ONCE = 2**20
 
 
 def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight):
-    """The blocks with the largest scores, as `selected_blocks_attention` defines them.
+    """Selects the blocks with the largest scores; see `selected_blocks_attention`.
 
     Args:
-        query: `[batch, key_heads, length, queries, depth]`, scaled: those that share keys.
+        query: `[batch, key_heads, length, queries, depth]`, scaled; `queries` heads share a key
+            head.
         blocks: dictionary of "mean" and "variance" of the keys of each block,
             `[batch, key_heads, blocks, depth]`.
-        reach: two int tensors `[batch or 1, length]`: a query may choose the blocks before the
-            first number, and not before the second.
-        counts: int `[batch or 1, blocks]`, how many keys each block has.
+        reach: two int tensors `[batch or 1, length]`. A query may select blocks before the first
+            number or from the second on.
+        counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight: see `selected_blocks_attention`.
 
     Returns:
-        The blocks, int `[batch, key_heads, length, queries, chosen]`; how many keys each has, 0 for
-        those that a query may not choose; and what is added to the logits of these keys.
+        Tuple of the blocks, int `[batch, key_heads, length, queries, chosen]`, the number of keys
+        in each, 0 for those that a query may not select, and the bias added to the logits of these
+        keys.
     """
     query = tf.stop_gradient(query)
     batch, key_heads, total, _ = sizes(blocks["mean"])
@@ -59,16 +61,16 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
 
 
 def over_queries(function, per_query, shared, elements, at_once, dtype):
-    """Runs a function over some positions at a time.
+    """Runs a function on some positions at a time.
 
     Args:
-        function: takes a dictionary of arguments, with any number of positions, and returns
-            `[batch, heads, positions, ...]`, or a tuple of such tensors.
+        function: function of a dictionary of arguments, with any number of positions, that returns
+            `[batch, heads, positions, ...]` or a tuple of such tensors.
         per_query: dictionary of arguments `[batch or 1, heads or 1, length, ...]`.
-        shared: dictionary of arguments that all positions see whole.
-        elements: int, how many elements one position has in memory.
-        at_once: int, how many elements there should be at once.
-        dtype: dtype of what the function returns, or a tuple of dtypes.
+        shared: dictionary of arguments that are passed whole.
+        elements: int, number of elements that one position has in memory.
+        at_once: int, maximum number of elements at once.
+        dtype: dtype of the results of the function, or a tuple of dtypes.
     """
     query = per_query["query"]
     batch, length = query.shape[0] or 1, size(query, 2)
@@ -83,7 +85,7 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
 
 
 def _best(part, num_blocks, num_nodes, deviation_weight):
-    """The best of all blocks, their scores, and what is added to their logits."""
+    """Returns the best of all blocks, their scores, and the bias of their logits."""
     blocks = tf.range(size(part["mean"], 2))
     score = _scores(part["query"], part["mean"], part["variance"], deviation_weight)
     usable = _within_reach(part, blocks) & (part["counts"][:, None, None, None] > 0)
@@ -91,11 +93,11 @@ def _best(part, num_blocks, num_nodes, deviation_weight):
 
 
 def _largest(score, count):
-    """The largest of scores `[..., length]`, of which those near the next largest fade.
+    """Returns the largest of scores `[..., length]`. Those close to the next largest fade.
 
     Returns:
-        Their indices, int `[..., count]`, at most `length`; their scores; and the logarithms of
-        their weights, 0 for those that are not near the next largest.
+        Tuple of their indices, int `[..., count]`, with at most `length` of them, their scores, and
+        the logs of their weights, 0 for scores that are not close to the next largest.
     """
     place, next_largest = indices_of_largest(score, min(count, size(score, -1)))
     score = tf.gather(score, place, batch_dims=score.shape.rank - 1)
@@ -104,7 +106,7 @@ def _largest(score, count):
 
 
 def _scores(query, mean, variance, deviation_weight):
-    """The scores of blocks, or of nodes, by the mean and the variance of their keys.
+    """Computes the scores of blocks or nodes from the mean and the variance of their keys.
 
     Args:
         query: `[batch, key_heads, length, queries, depth]`.
@@ -126,7 +128,7 @@ def _scores(query, mean, variance, deviation_weight):
 
 
 def _with_deviation(products, summaries, query, deviation_weight):
-    """Scores of queries by the means and the variances, and a function that multiplies them."""
+    """Computes scores from means and variances, with a function that multiplies them by queries."""
     mean, variance = summaries
     score = products(mean, query)
     if deviation_weight:
@@ -136,15 +138,15 @@ def _with_deviation(products, summaries, query, deviation_weight):
 
 
 def _nodes(mean, variance, counts):
-    """The nodes of the tree, each of which has so many consecutive blocks.
+    """Computes the nodes of the tree. Each node has `NODE_SIZE` consecutive blocks.
 
     Args:
         mean, variance: `[batch, key_heads, blocks, depth]`.
         counts: int `[batch, blocks]`.
 
     Returns:
-        A dictionary of "node" and "node_variance", mean and variance of their keys,
-        `[batch, key_heads, nodes, depth]`; of what their blocks have, "means" and "variances",
+        A dictionary of "node" and "node_variance", the mean and variance of their keys,
+        `[batch, key_heads, nodes, depth]`; "means" and "variances", those of their blocks,
         `[batch * key_heads * nodes, NODE_SIZE * depth]`; and "node_counts", int
         `[batch * nodes, NODE_SIZE]`.
     """
@@ -168,12 +170,12 @@ def _nodes(mean, variance, counts):
 
 
 def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
-    """The best blocks of the best nodes, their scores, and what is added to their logits."""
+    """Returns the best blocks of the best nodes, their scores, and the bias of their logits."""
     query, nodes = part["query"], size(part["node"], 2)
     batch, key_heads, *rows, depth = sizes(query)
     score = _scores(query, part["node"], part["node_variance"], deviation_weight)
     counts = tf.reshape(part["node_counts"], [batch, 1, 1, 1, nodes, NODE_SIZE])
-    # Windows begin where segments do, and so where nodes do.
+    # Windows begin where segments begin, and so where nodes begin.
     usable = _within_reach(part, tf.range(nodes) * NODE_SIZE) & tf.reduce_any(counts > 0, axis=-1)
     node, score, node_bias = _largest(_masked(score, usable), num_nodes)
     of_row = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1]) * nodes
@@ -206,7 +208,7 @@ def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
 
 
 def _within_reach(part, block):
-    """Which blocks, int `[blocks]`, each query may choose."""
+    """Returns a mask of the blocks, int `[blocks]`, that each query may select."""
     before, after = (part[name][..., None, None] for name in ("before", "after"))
     return (block < before) | (block >= after)
 

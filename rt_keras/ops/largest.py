@@ -1,4 +1,4 @@
-"""The largest entries of rows, in no order: what a sort of each row is not needed for."""
+"""The largest entries of rows in no particular order, found without sorting."""
 
 import math
 
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, pad_axis, sizes
 
-# Bits of an entry, which halving finds one by one.
+# Number of bits of an entry, which halving finds one by one.
 BITS = 32
-# Entries of a row that are counted together.
+# Number of entries of a row that are counted together.
 RUN_SIZE = 16
 
 
@@ -44,7 +44,7 @@ def indices_of_largest(x, count):
         marked = pad_axis(tf.cast(marked, tf.float32), len(rows), 0, runs * RUN_SIZE - length)
         return tf.reshape(marked, [*rows, runs, RUN_SIZE])
 
-    # Those that are larger come first, so that equal ones fill what is left.
+    # Larger entries come first, so that equal ones fill the remaining places.
     marked = tf.concat([in_runs(bits > least), in_runs(bits == least)], axis=-2)
     inside = tf.einsum("...rn,mn->...rm", marked, _triangle(RUN_SIZE, 0))
     before = tf.einsum("...r,sr->...s", inside[..., -1], _triangle(2 * runs, -1))
@@ -57,14 +57,14 @@ def indices_of_largest(x, count):
 
 
 def are_largest(x, count):
-    """Which entries of each row are no smaller than its `count`-th largest one.
+    """Returns a mask of the entries of each row that are at least the `count`-th largest entry.
 
     Args:
         x: `[..., length]`, compared in float32.
-        count: int; all entries are, if there are no more.
+        count: int; True for all entries if there are no more.
 
     Returns:
-        bool `[..., length]`, with more than `count` if entries are equal.
+        bool `[..., length]`, with more than `count` entries True if entries are equal.
 
     >>> are_largest(tf.constant([1.0, 5.0, 3.0, 9.0, 3.0]), 3).numpy().tolist()
     [False, True, True, True, True]
@@ -74,16 +74,16 @@ def are_largest(x, count):
 
 
 def _ordered_bits(x):
-    """Integers in the order of floats."""
+    """Returns integers in the order of floats."""
     bits = tf.bitcast(x + 0.0, tf.int32)
     return tf.where(bits < 0, tf.bitwise.bitwise_xor(bits, tf.int32.max), bits)
 
 
 def _least_of_largest(bits, count):
-    """The smallest of the `count` largest integers of each row."""
+    """Returns the smallest of the `count` largest integers of each row."""
 
     def halve(low, high):
-        # Their mean, rounded up, where their sum would overflow.
+        # The mean of `low` and `high`, rounded up, because their sum may overflow.
         apart = tf.bitwise.right_shift(tf.bitwise.bitwise_xor(low, high), 1)
         middle = tf.bitwise.bitwise_or(low, high) - apart
         found = tf.reduce_sum(tf.cast(bits >= middle[..., None], tf.int32), axis=-1)
@@ -96,5 +96,5 @@ def _least_of_largest(bits, count):
 
 
 def _triangle(rows, diagonal):
-    """Ones where a column is not behind a row's own, or with a diagonal of -1 before it."""
+    """Returns ones up to a row's own column plus `diagonal`, and zeros after it."""
     return tf.cast(tf.range(rows) <= tf.range(rows)[:, None] + diagonal, tf.float32)

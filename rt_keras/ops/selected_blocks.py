@@ -1,4 +1,4 @@
-"""Attention to the blocks of keys that suit a query best, of the segments before its window."""
+"""Attention to the blocks of keys with the highest scores, outside the window of a query."""
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ def selected_blocks_attention(
     dropout=0.0,
     seed=None,
 ):
-    """Attention of each query to the blocks of keys with the best summaries.
+    """Computes attention of each query to the blocks of keys with the highest scores.
 
     ```
     score_ig = query_i · mean_g + deviation_weight · sqrt(query_i² · variance_g)
@@ -37,46 +37,48 @@ def selected_blocks_attention(
     ```
 
     over the keys j of the `num_blocks` blocks g with the largest scores, with queries scaled by
-    1 / sqrt(depth). `next_i` is the largest score of the other blocks: a block whose score is
-    close to it fades, so that rounding errors in scores hardly change the output. No gradient
-    passes through scores and weights.
+    `1 / sqrt(depth)`. `next_i` is the largest score of the other blocks. A block whose score is close to
+    it fades, so rounding errors in scores hardly change the output. No gradient passes through
+    scores and weights.
 
-    The keys of each segment are put into blocks, by content or in their order, when the segment has
-    ended; so blocks do not depend on later keys. A query may choose the blocks of those segments
-    that its window has left. `merge` joins this with attention to the window.
+    When a segment ends, its keys are divided into blocks, by content or in their order, so blocks
+    do not depend on later keys. A query may select blocks of the segments outside its window.
+    `merge` joins this with attention to the window.
 
-    With `num_nodes`, a query scores nodes of 8 consecutive blocks first, by the same equation, and
-    then the blocks of the best nodes alone: n / (8 · `block_size`) + 8 · `num_nodes` scores a query
-    instead of n / `block_size`. Nodes fade likewise: log of a node's weight is added to the scores
-    and to the weights of its blocks.
+    With `num_nodes`, a query first scores nodes of 8 consecutive blocks, by the same equation, and
+    then only the blocks of the best nodes: n / (8 · `block_size`) + 8 · `num_nodes` scores per
+    query instead of n / `block_size`. Nodes fade likewise: the log of a node's weight is added to
+    the scores and to the log weights of its blocks.
 
     Args:
         query: `[batch, heads, length, depth]`.
-        key: `[batch, key_heads, length, depth]`. A key head serves `heads / key_heads` consecutive
-            heads, which choose blocks of their own.
+        key: `[batch, key_heads, length, depth]`. Each key head serves `heads / key_heads`
+            consecutive heads, which select different blocks.
         value: `[batch, key_heads, length, value_depth]`.
-        block_size: int, keys in a block.
-        num_blocks: int, blocks that a query reads.
-        segment_size: int, keys in a segment: `block_size` times a power of 2.
+        block_size: int, number of keys in a block.
+        num_blocks: int, number of blocks that a query attends to.
+        segment_size: int, number of keys in a segment, `block_size` times a power of 2.
         window: tuple of two ints, `block_size` and `look_back` of the local attention whose keys
-            are left out. `segment_size` divides that block size.
-        by_content: bool, whether blocks are of keys that are alike, see `content_order`, and not of
-            neighbours. Defaults to True.
-        deviation_weight: float. Defaults to 1.
-        num_nodes: int, or None, the default, to score all blocks.
-        num_first_tokens: int, the first tokens, which are left out. Defaults to 0.
+            are left out. The block size must be a multiple of `segment_size`.
+        by_content: bool, whether a block contains similar keys, see `content_order`, instead of
+            neighboring ones. Defaults to True.
+        deviation_weight: float, weight of the standard deviation. Defaults to 1.
+        num_nodes: int, number of nodes that are searched. Defaults to None, to score all blocks.
+        num_first_tokens: int, number of first tokens, which are left out. Defaults to 0.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
-        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0. Defaults to None,
+            for no padding.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees. Defaults to None,
+            for no padding.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        seed: int `[2]`, needed if `dropout` is above 0. Defaults to None.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
-        `[batch, heads, length]`. A query that may see no key gets 0.
+        Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
+        `[batch, heads, length]`. The output of a query that sees no key is 0.
 
-    Source: ours. Blocks of neighbours by their mean keys: Lu et al. 2025, MoBA: Mixture of Block
-    Attention for Long-Context LLMs, section 2.2.
+    Source: ours. Blocks of neighboring keys, selected by their means: Lu et al. 2025, MoBA: Mixture
+    of Block Attention for Long-Context LLMs, section 2.2.
 
     >>> x = tf.random.normal([1, 2, 40, 4])
     >>> options = {"block_size": 2, "num_blocks": 3, "segment_size": 8, "window": (8, 1)}
@@ -96,7 +98,7 @@ def selected_blocks_attention(
     own = places_of_rows(0, tf.range(size(query, 2)))
     reach = _reach(own, window, block_size, causal)
     if query_mask is not None:
-        # No block comes before the first, and none behind the last.
+        # No block is before the first or after the last.
         real = tf.cast(query_mask, tf.bool)
         reach = [tf.where(real, x, none) for x, none in zip(reach, (0, places // block_size))]
     options = num_blocks, num_nodes, deviation_weight, dropout, seed
@@ -114,20 +116,21 @@ def selected_blocks_cache(
     by_content=True,
     num_first_tokens=0,
 ):
-    """The cache of `selected_blocks_chunk`.
+    """Returns the cache of `selected_blocks_chunk`.
 
-    Keys and values of segments that have ended are kept in the order of their blocks, others in
-    their own.
+    Keys and values of segments that have ended are in the order of their blocks, others in their
+    original order.
 
     Args:
-        key: `[batch, key_heads, length, depth]`, of positions from the first on.
+        key: `[batch, key_heads, length, depth]`, keys of the first positions.
         value: `[batch, key_heads, length, value_depth]`.
-        count: int scalar or `[batch]`, how many positions count, the first ones; None for all.
-        max_length: int, how many positions there will be.
+        count: int scalar or `[batch]`, number of positions, the first ones; the others are padding.
+            Defaults to None, for no padding.
+        max_length: int, maximum number of positions.
         block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
 
     Returns:
-        A dictionary of "key", "value", `[batch, key_heads, places, ...]`; and of "mean" and
+        A dictionary of "key" and "value", `[batch, key_heads, places, ...]`, and of "mean" and
         "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`.
     """
     places = ceil_div(max_length, segment_size) * segment_size
@@ -165,23 +168,23 @@ def selected_blocks_chunk(
     dropout=0.0,
     seed=None,
 ):
-    """Causal `selected_blocks_attention` of the positions of a chunk, given those before it.
+    """Computes causal `selected_blocks_attention` of a chunk, given the previous positions.
 
     Args:
-        query: `[batch, heads, length, depth]`; of one position, this is a decode step.
+        query: `[batch, heads, length, depth]`. For a decode step, the length is 1.
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
-        cache: the cache of `selected_blocks_cache` or of the last chunk, with room for this one.
-        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
-        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
-            others are padding, whose outputs mean nothing. None, the default, for all.
+        cache: cache from `selected_blocks_cache` or from the last chunk, with room for this one.
+        position: int scalar, position of the first token; or int `[batch]`, one for each row.
+        count: int scalar or `[batch]`, number of positions of the chunk, the first ones; the others
+            are padding, whose outputs are undefined. Defaults to None, for no padding.
         block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
         num_blocks, window, deviation_weight, num_nodes: see `selected_blocks_attention`.
         dropout, seed: see `selected_blocks_attention`.
 
     Returns:
-        `[batch, heads, length, value_depth]` and the logsumexp of the logits,
-        `[batch, heads, length]`, as a pair; and the cache with these positions in it.
+        Tuple of a tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
+        `[batch, heads, length]`, and the cache with these positions.
 
     >>> x = tf.random.normal([1, 2, 40, 4])
     >>> blocks = {"block_size": 2, "segment_size": 8}
@@ -205,12 +208,12 @@ def selected_blocks_chunk(
 
 
 def _not_first(places, num_first_tokens):
-    """Which places are not those of the first tokens, bool `[1, places]`."""
+    """Returns a mask of the places without first tokens, bool `[1, places]`."""
     return (tf.range(places) >= num_first_tokens)[None]
 
 
 def _counts(real, block_size, segment_size):
-    """How many keys each block has, of those that count, which are the first ones of a segment.
+    """Returns the number of keys in each block. Keys that are not masked come first in a segment.
 
     Args:
         real: bool `[batch or 1, places]`.
@@ -227,7 +230,7 @@ def _counts(real, block_size, segment_size):
 
 
 def _order(key, real, block_size, segment_size, by_content):
-    """The key at each place of each segment, `[batch, key_heads, segments, segment_size]`."""
+    """Returns the key at each place of a segment, `[batch, key_heads, segments, segment_size]`."""
     batch, heads, places, depth = sizes(key)
     segments = places // segment_size
     real = tf.reshape(real, [size(real, 0), 1, segments, segment_size])
@@ -239,13 +242,13 @@ def _order(key, real, block_size, segment_size, by_content):
 
 
 def _ordered(x, order):
-    """`[batch, key_heads, places, ...]` in the order of each segment."""
+    """Returns `[batch, key_heads, places, ...]` in the order of each segment."""
     in_segments = tf.reshape(x, [*sizes(order), size(x, 3)])
     return tf.reshape(tf.gather(in_segments, order, batch_dims=3), sizes(x))
 
 
 def _summaries(key, counts, block_size):
-    """Mean and variance of the keys of each block, `[batch, key_heads, blocks, depth]`."""
+    """Returns mean and variance of the keys of each block, `[batch, key_heads, blocks, depth]`."""
     batch, heads, places, depth = sizes(key)
     blocks = tf.reshape(key, [batch, heads, places // block_size, block_size, depth])
     blocks = tf.cast(tf.stop_gradient(blocks), accumulation_dtype(key.dtype))
@@ -259,12 +262,12 @@ def _summaries(key, counts, block_size):
 
 
 def _reach(own, window, block_size, causal):
-    """The blocks that queries may choose: before the first number, or not before the second.
+    """Returns which blocks queries may select: those before the first number or from the second.
 
     Args:
-        own: int `[batch or 1, length]`, the positions of the queries.
+        own: int `[batch or 1, length]`, positions of the queries.
         window: tuple of ints, `block_size` and `look_back` of the local attention.
-        block_size: int, of the blocks that are chosen.
+        block_size: int, number of keys in a block.
         causal: bool.
 
     Returns:
@@ -281,7 +284,7 @@ def _reach(own, window, block_size, causal):
 def _with_chunk(
     cache, key, value, position, count, block_size, segment_size, by_content, num_first_tokens
 ):
-    """A cache with the positions of a chunk in it, and the segments that end there in blocks."""
+    """Returns a cache with the positions of a chunk, and with blocks of segments that end there."""
     length, places = size(key, 2), size(cache["key"], 2)
     if length == 1:
         cache = write(cache, position, tf.reshape(count, [-1]), key=key, value=value)
@@ -320,19 +323,19 @@ def _with_chunk(
 
 
 def _attend(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight, dropout, seed):
-    """Attention to the best blocks; see `selected_blocks_attention`.
+    """Computes attention to the best blocks; see `selected_blocks_attention`.
 
     Args:
         query: `[batch, heads, length, depth]`.
         blocks: dictionary of "key", "value", "mean" and "variance"; see `selected_blocks_cache`.
         reach: see `_reach`.
-        counts: int `[batch or 1, blocks]`, how many keys each block has.
+        counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight, dropout, seed: see `selected_blocks_attention`.
     """
     batch, heads, length, depth = sizes(query)
     key_heads, total = blocks["key"].shape[1], size(blocks["mean"], 2)
     value_depth = size(blocks["value"], 3)
-    # The heads of one key head are together.
+    # The heads of a key head are consecutive.
     shape = [batch, key_heads, heads // key_heads, length, depth]
     query = tf.reshape(query * depth**-0.5, shape)
     query = tf.transpose(query, [0, 1, 3, 2, 4])
@@ -340,7 +343,7 @@ def _attend(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weigh
         query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight
     )
     block_size = size(blocks["key"], 2) // total
-    # One row a block.
+    # One row per block.
     keys, values = (
         tf.cast(tf.reshape(x, [batch * key_heads * total, -1]), query.dtype)
         for x in (blocks["key"], blocks["value"])

@@ -203,15 +203,15 @@ def test_training_by_xla(name):
         ([FirstTokens(2)], "FirstTokens needs another set of keys.* Received: none"),
         ([Everything(), FirstTokens(2)], "must not be Everything. Received: Everything"),
         ([Window(4), Remembered(8)], "Remembered needs a Cluster"),
-        ([SelectedBlocks(8, num_blocks=2)], "needs a Window of whole blocks.* beside no Window"),
-        ([Window(64), SelectedBlocks(8, num_blocks=2)], "segment_size=256 beside Window"),
+        ([SelectedBlocks(8, num_blocks=2)], "needs a Window without .* and no Window"),
+        ([Window(64), SelectedBlocks(8, num_blocks=2)], "segment_size=256 and Window"),
         (
             [Window(256, sliding_window=9), SelectedBlocks(8, num_blocks=2)],
             "without sliding_window",
         ),
         (
             [Window(256), Strided(4), SelectedBlocks(8, num_blocks=2)],
-            "beside Window, FirstTokens and Persistent alone. Received: Strided",
+            "combined with Window, FirstTokens and Persistent. Received: Strided",
         ),
     ],
 )
@@ -234,7 +234,7 @@ def test_bad_unions(key_sets, message):
         ({"num_blocks": 0}, "num_blocks must be an integer of at least 1. Received: num_blocks=0"),
         ({"num_nodes": 0}, "num_nodes must be"),
         ({"segment_size": 16, "num_nodes": 2}, "num_nodes needs segments of at least 8 blocks"),
-        ({"num_nodes": 1, "num_blocks": 9}, "num_nodes, of 8 blocks each, must hold num_blocks"),
+        ({"num_nodes": 1, "num_blocks": 9}, "num_nodes times 8 must be at least num_blocks"),
         ({"deviation_weight": -1.0}, "deviation_weight must be"),
     ],
 )

@@ -64,17 +64,17 @@ class SelectedBlocks(ByOps):
     )
     takes_global_tokens = False
 
-    block_size: int = key(dataclasses.MISSING, "keys in a block", AT_LEAST_1)
-    num_blocks: int = key(dataclasses.MISSING, "blocks that a query reads", AT_LEAST_1)
-    segment_size: int = key(256, "keys of a segment, which become blocks when it ends", AT_LEAST_1)
-    by_content: bool = key(True, "whether blocks are of keys that are alike, not of neighbours")
+    block_size: int = key(dataclasses.MISSING, "number of keys in a block", AT_LEAST_1)
+    num_blocks: int = key(dataclasses.MISSING, "number of blocks that a query sees", AT_LEAST_1)
+    segment_size: int = key(256, "number of keys that are divided into blocks together", AT_LEAST_1)
+    by_content: bool = key(True, "whether blocks have similar keys, not neighboring ones")
     deviation_weight: float = key(
         1.0, "weight of a block's standard deviation in its score", NOT_NEGATIVE
     )
     num_nodes: int | None = key(
-        None, "nodes of 8 blocks that a query looks for blocks in, null for all", AT_LEAST_1
+        None, "number of nodes of 8 blocks that a query searches, null for all", AT_LEAST_1
     )
-    # The block size and the look-back of the window, and the tokens that FirstTokens has.
+    # Block size and look-back of the window, and the number of tokens of FirstTokens.
     window: tuple | None = in_union()
     num_first_tokens: int = dataclasses.field(default=0, repr=False, compare=False, kw_only=True)
 
@@ -94,7 +94,7 @@ class SelectedBlocks(ByOps):
             )
         if self.num_nodes * NODE_SIZE < self.num_blocks:
             raise ValueError(
-                f"num_nodes, of {NODE_SIZE} blocks each, must hold num_blocks. Received: num_nodes="
+                f"num_nodes times {NODE_SIZE} must be at least num_blocks. Received: num_nodes="
                 f"{self.num_nodes}, num_blocks={self.num_blocks}"
             )
 
@@ -102,16 +102,16 @@ class SelectedBlocks(ByOps):
         wrong = [x for x in others if not isinstance(x, (Window, FirstTokens, Persistent))]
         if wrong:
             raise ValueError(
-                "SelectedBlocks can stand beside Window, FirstTokens and Persistent alone. "
+                "SelectedBlocks can only be combined with Window, FirstTokens and Persistent. "
                 f"Received: {', '.join(map(repr, wrong))}"
             )
         window = window_among(others)
         whole = window is not None and window.sliding_window is None
         if not whole or window.block_size % self.segment_size:
             raise ValueError(
-                "SelectedBlocks needs a Window of whole blocks beside it, whose block_size "
-                "segment_size divides, without sliding_window. Received: segment_size="
-                f"{self.segment_size} beside {window or 'no Window'}"
+                "SelectedBlocks needs a Window without sliding_window whose block_size is a "
+                "multiple of segment_size. Received: segment_size="
+                f"{self.segment_size} and {window or 'no Window'}"
             )
         first = [x.num_first_tokens for x in others if isinstance(x, FirstTokens)]
         return dataclasses.replace(
