@@ -1,7 +1,8 @@
-"""`rt-keras benchmark pretrained`: what other heads cost a model that was trained without them.
+"""`rt-keras benchmark pretrained`: the cost of other heads in a pretrained model.
 
-`kinds.py` has the heads, `chosen_keys.py` those that no model can use, `readers.py` the language
-models, `measure.py` a cell of their table, and `embeddings.py` one of the table of encoders.
+`kinds.py` has the heads and `chosen_keys.py` those that are only for comparison. `readers.py` has
+the language models, `measure.py` computes a cell of their table, and `embeddings.py` one of the
+table of encoders.
 """
 
 import itertools
@@ -18,32 +19,32 @@ from rt_keras.files import sum_of_file, write_json
 from rt_keras.options import add_options, add_plot, check_picture, check_range
 from rt_keras.tables import table_of
 
-# Tokens of a sequence, at least: the needle and the question take some.
+# Minimum number of tokens of a sequence, which must fit the needle and the question.
 LEAST = 128
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Puts other heads into a pretrained model, in the layers that have no window of their own, "
-        "and measures each in a process of its own. Of a language model: the loss on the second "
-        "half of a text; on its first tokens, which come again at the end; how often the model "
-        "finds a number that stands in a sentence somewhere in a text; time and memory of the "
-        "prefill, and the time of a token after it. Of an encoder: how near the embeddings of a "
-        "text's passages are to those of full attention, how often a span of 64 tokens finds its "
-        "passage, and the time of a passage."
+        "Replaces the heads of a pretrained model in the layers without a window, and measures "
+        "each kind of heads in a separate process. For a language model: the loss on the second "
+        "half of a text; the loss on its first tokens, repeated at the end; how often the model "
+        "finds a number hidden in a text; the time and memory of the prefill, and the time of a "
+        "token after it. For an encoder: the similarity of the embeddings of a text's passages to "
+        "those with full attention, how often a span of 64 tokens finds its passage, and the time "
+        "of a passage."
     )
     parser.epilog = (
         "example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --lengths "
         "2048 8000 --json pretrained.json"
     )
     needed = {
-        "--model DIR|PRESET": "the folder of a pretrained language model or encoder, as rt-keras "
-        "adapt takes it, or the name of a preset",
-        "--text FILE": "the text that is scored, or that passages are taken from",
+        "--model DIR|PRESET": "folder or preset name of a pretrained language model or encoder, as "
+        "for rt-keras adapt",
+        "--text FILE": "the text to score or to take passages from",
     }
     add_options(parser, needed, required=True)
-    meaning = "the text that numbers are hidden in, and centroids fitted to (default: --text)"
+    meaning = "the text to hide numbers in and to fit centroids to (default: --text)"
     add_options(parser, {"--other FILE": meaning})
     options.add_numbers(parser, "lengths", (8000,), "tokens of a sequence")
     of_decoders, of_encoders = (
@@ -51,51 +52,52 @@ def add_arguments(parser):
         for known in map(meanings, (True, False))
     )
     meaning = (
-        "what to measure, with options behind colons, such as "
-        f"content_blocks:block_size=8:num_blocks=16. {of_decoders}. In encoders {of_encoders} "
+        "kinds of heads, with options after colons, such as "
+        f"content_blocks:block_size=8:num_blocks=16. {of_decoders}. In encoders: {of_encoders} "
         "(default: all)"
     )
     add_options(parser, {"--kinds NAME": meaning}, nargs="+")
     meaning = (
-        "numbers that a language model looks for, each in a sequence of its own; 0 is faster "
+        "numbers that a language model looks for, each in a separate sequence; 0 is faster "
         "(default: 5)"
     )
     add_options(parser, {"--needles N": meaning}, type=int, default=5)
-    add_plot(parser, "the loss, or the cosine, against the keys that a query sees")
+    add_plot(parser, "the loss, or the cosine similarity, against the keys that a query sees")
 
 
 def main(args):
-    """Measures and prints the table.
+    """Measures all cells and prints the table.
 
-    With `--json`, the file is written after each cell, and cells that it holds are not repeated.
+    With `--json`, the file is written after each cell, and cells that it contains are not repeated.
 
     Args:
         args: namespace of the options.
 
     Returns:
         A dictionary of JSON values with one entry of `figures` for each kind and length:
-        - `kind`, `length`, `settings`: what was measured;
-        - `keys`: the keys that a query sees in the replaced layers, on average over the second half
-          of the sequence;
-        - `book`: the loss of the second half of the text, in nats a token;
-        - `again`: that of its first 512 tokens, or of a quarter of a short sequence, at the end,
-          but for 8 tokens that tell which passage it is;
-        - `needles`: the share of numbers found, None without any; `needles_at_depths`: which of
-          them, by depth;
-        - `seconds`: of the prefill, the median over the numbers, and `first_seconds`, with
-          compilation;
-        - `gigabytes`: the peak memory of the first prefill beyond what the model takes;
-        - `token_seconds`: of a token after the prefill.
+        - `kind`, `length`, `settings`: the cell.
+        - `keys`: mean number of keys that a query sees in the replaced layers, over the second half
+          of the sequence.
+        - `book`: loss on the second half of the text, in nats per token.
+        - `again`: loss on the first 512 tokens, or a quarter of a short sequence, when they are
+          repeated at the end, without the 8 tokens that identify the passage.
+        - `needles`: share of numbers found, None without any; `needles_at_depths`: whether each was
+          found, by depth.
+        - `seconds`: median time of the prefill over the numbers; `first_seconds`: time with
+          compilation.
+        - `gigabytes`: peak memory of the first prefill beyond the model's.
+        - `token_seconds`: time of a token after the prefill.
 
-        Of an encoder:
-        - `kind`, `length`, `settings`; `keys`, on average over all queries;
-        - `cosine`: of the embeddings of passages with those of full attention, on average;
-        - `retrieval`: the share of spans to which their own passage is the most similar one;
-        - `seconds`: of a passage, the median.
+        For an encoder:
+        - `kind`, `length`, `settings`, and `keys`, the mean over all queries.
+        - `cosine`: mean cosine similarity of the embeddings of passages to those with full
+          attention.
+        - `retrieval`: share of spans whose most similar passage is their own.
+        - `seconds`: median time of a passage.
 
     Raises:
-        ValueError: if an option is out of range, there is no such model, a text is too short, or
-            the file is of another benchmark.
+        ValueError: if an option is out of range, the model does not exist, a text is too short, or
+            the file is from another benchmark.
         RuntimeError: if nothing could be measured.
     """
     causal = check(args)
@@ -119,7 +121,7 @@ def main(args):
             cell_of_model = causal, args.model, args.text, other, kind, length
             figure = _measure_alone(*cell_of_model, *of_decoders.values())
         if figure is None:
-            progress.say(f"{where}: left out: its process ended, perhaps because memory ran out")
+            progress.say(f"{where}: omitted because its process ended, perhaps out of memory")
             continue
         result["figures"].append({**figure, "settings": settings})
         if args.json:
@@ -127,7 +129,7 @@ def main(args):
     measured = [figure for figure in result["figures"] if figure["settings"] == settings]
     figures = [figure for figure in measured if (figure["length"], figure["kind"]) in cells]
     if not figures:
-        raise RuntimeError("Nothing could be measured: everything failed.")
+        raise RuntimeError("Nothing could be measured: all cells failed.")
     print(report(result["machine"], figures))
     if args.plot:
         draw(figures, args.plot)
@@ -136,10 +138,10 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range.
+    """Raises a one-line ValueError if an option is out of range.
 
     Returns:
-        bool, whether the model continues text, and is no encoder.
+        bool, whether the model has a decoder.
     """
     check_range(args, "lengths", LEAST)
     check_range(args, "needles", 0)
@@ -157,7 +159,7 @@ def check(args):
 
 
 def _measure_alone(*cell):
-    """The figures of a cell, from a process of its own; None if its memory did not do."""
+    """Measures a cell in its own process. Returns None if the process ends, as without memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
             return pool.submit(_measure, *cell).result()
@@ -177,7 +179,7 @@ def _measure(causal, *cell):
 
 
 def report(where, figures):
-    """The figures as a table.
+    """Returns the figures as a table.
 
     Args:
         where: string, the machine.
@@ -222,13 +224,13 @@ def _title(figure):
 
 
 def draw(figures, path):
-    """Draws the loss, or the cosine, against the keys that a query sees.
+    """Draws the loss, or the cosine similarity, against the number of keys that a query sees.
 
     Each kind has a line, and each length a plot.
 
     Args:
         figures: list of dictionaries, see `main`.
-        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+        path: string or `Path`, the file to write. Its suffix (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
     lengths = list(dict.fromkeys(figure["length"] for figure in figures))

@@ -1,4 +1,4 @@
-"""Keys that are chosen by their logits, or at random: what sparse attention is held against."""
+"""Keys chosen by their logits or at random, a reference for sparse attention."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ from rt_keras.ops.decode import write_chunk
 from rt_keras.ops.full_decode import full_cache
 from rt_keras.ops.largest import are_largest
 
-# Queries whose logits of all keys are in memory at once.
+# Number of queries whose logits of all keys are in memory at once.
 QUERIES_AT_ONCE = 128
 
 
@@ -31,14 +31,15 @@ QUERIES_AT_ONCE = 128
 class ChosenKeys(KeySet):
     """The keys with the largest logits of each query, or random ones.
 
-    They are chosen among those that a `Window` and `FirstTokens` beside them leave out, with a
-    causal mask those before the query. All logits are computed to find them, at a cost of O(n²): no
-    heads to use, but a bound on what others of the same union can reach.
+    They are chosen among the keys that the `Window` and `FirstTokens` of the same union leave out,
+    and with a causal mask among those before the query. Finding them computes all logits at a cost
+    of O(n²), so this set is not for use, but a bound on what other sets of the same union can
+    reach.
 
     Args:
-        num_keys: int, the most keys that a query sees. Defaults to 128.
-        at_random: bool, whether random keys are chosen. Defaults to False.
-        others: the other sets of the union, which it finds itself.
+        num_keys: int, maximum number of keys that a query sees. Defaults to 128.
+        at_random: bool, whether to choose random keys. Defaults to False.
+        others: the other sets of the union; set by the union.
 
     Raises:
         ValueError: if `num_keys` is out of range.
@@ -58,8 +59,8 @@ class ChosenKeys(KeySet):
     reads_chunks = True
     can_be_dense = False
 
-    num_keys: int = key(128, "the most keys that a query sees", AT_LEAST_1)
-    at_random: bool = key(False, "whether random keys are chosen")
+    num_keys: int = key(128, "maximum number of keys that a query sees", AT_LEAST_1)
+    at_random: bool = key(False, "whether to choose random keys")
     others: tuple | None = in_union()
 
     def beside(self, others):
@@ -84,7 +85,7 @@ class ChosenKeys(KeySet):
     step = read
 
     def _in_blocks(self, chunk, key, value, own):
-        """Attention of queries at positions `own`, `[batch or 1, queries]`, some at a time."""
+        """Computes attention of queries at positions `own`, `[batch or 1, queries]`, in blocks."""
         query, length = chunk.query, chunk.query.shape[2]
         if length <= QUERIES_AT_ONCE:
             return self._attend(query, key, value, own, chunk)
@@ -103,7 +104,7 @@ class ChosenKeys(KeySet):
     def _attend(self, query, key, value, own, chunk):
         heads, key_heads = query.shape[1], key.shape[1]
         folded = fold_heads(query * query.shape[3] ** -0.5, key_heads)
-        # The heads of one key head are more queries of it.
+        # The heads of one key head count as additional queries of it.
         far = self._far(own, tf.range(size(key, 2)), chunk)[:, None]
         far = tf.tile(far, [1, 1, heads // key_heads, 1])
         scores = tf.matmul(folded, key, transpose_b=True)
@@ -115,7 +116,7 @@ class ChosenKeys(KeySet):
         return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
 
     def _far(self, own, places, chunk):
-        """Which keys a query may see and no other set has, bool `[batch or 1, queries, keys]`."""
+        """Returns the mask of visible keys outside other sets, `[batch or 1, queries, keys]`."""
         own = own[:, :, None]
         far = places <= own if chunk.causal else tf.fill(tf.shape(own + places), True)
         if chunk.mask_of_keys is not None:

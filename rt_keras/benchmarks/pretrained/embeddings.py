@@ -1,4 +1,4 @@
-"""A cell of the benchmark for encoders: what embeddings of passages lose with other heads."""
+"""A cell of the benchmark for encoders: the quality of embeddings with one kind of heads."""
 
 import statistics
 import time
@@ -16,25 +16,25 @@ from rt_keras.models.adapted.backbones import attention_layers, backbone_of
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.text_tokens import first_tokens_of
 
-# Passages of a text, and what looks for each: some stretches of it, with so many tokens.
+# Number of passages of a text, of spans of each that search for it, and of tokens of a span.
 PASSAGES, SPANS, SPAN = 16, 8, 64
 
 
 def measure(model, text, other, kind, length):
-    """The figures of a kind on passages of a length.
+    """Measures a kind of heads on passages of a length.
 
     Args:
-        model: string, the folder of a pretrained encoder.
-        text, other: strings, the files of the text that passages are taken from, and of the one
-            that centroids are fitted to.
+        model: string, folder of a pretrained encoder.
+        text, other: strings, files of the text that passages are taken from and of the text that
+            centroids are fitted to.
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
-        length: int, tokens of a passage.
+        length: int, number of tokens of a passage.
 
     Returns:
         A dictionary; see `rt_keras.benchmarks.pretrained.main`.
 
     Raises:
-        ValueError: if there is no such model or kind, or a text is too short.
+        ValueError: if the model or the kind does not exist, or a text is too short.
     """
     tokenizer = keras_hub.models.Tokenizer.from_preset(model)
     tokens = first_tokens_of(text, tokenizer, PASSAGES * (length - 2))
@@ -60,12 +60,12 @@ def measure(model, text, other, kind, length):
 
 
 def load(folder, kind, length):
-    """A pretrained encoder with heads of some kind, and positions for a length.
+    """Loads a pretrained encoder with a kind of heads and positions for a length.
 
     Args:
         folder: string, see `rt_keras.adapt`.
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
-        length: int, the tokens that it can take at least.
+        length: int, minimum number of tokens that it takes.
 
     Returns:
         An adapted backbone.
@@ -77,15 +77,15 @@ def load(folder, kind, length):
 
 
 def passages_and_spans(tokens, length):
-    """The passages of a text, and stretches of them.
+    """Returns the passages of a text, and spans of them.
 
     Args:
-        tokens: int array, `PASSAGES` times `length - 2` of them.
-        length: int, tokens of a passage with the tokens at its ends.
+        tokens: int array of `PASSAGES` times `length - 2` tokens.
+        length: int, number of tokens of a passage with the special tokens at its ends.
 
     Returns:
-        int arrays `[PASSAGES, length - 2]` and `[PASSAGES * SPANS, SPAN - 2]`, of each passage
-        `SPANS` in a row.
+        int arrays `[PASSAGES, length - 2]` and `[PASSAGES * SPANS, SPAN - 2]`, with `SPANS`
+        consecutive rows for each passage.
     """
     passages = tokens.reshape([PASSAGES, length - 2])
     starts = np.random.default_rng(0).integers(length - SPAN + 1, size=[PASSAGES, SPANS, 1])
@@ -94,7 +94,7 @@ def passages_and_spans(tokens, length):
 
 
 def found_first(spans, passages):
-    """The share of spans whose own passage is the most similar one.
+    """Returns the share of spans whose most similar passage is their own.
 
     Args:
         spans, passages: normalized embeddings, `[passages * spans, features]` and
@@ -113,13 +113,13 @@ def _between(ends, rows):
 
 
 def _inputs(backbone, rows):
-    """What a backbone takes for rows without padding."""
+    """Returns the inputs of a backbone for rows without padding."""
     values = {"token_ids": rows, "padding_mask": tf.ones_like(rows)}
     return {name: values.get(name, tf.zeros_like(rows)) for name in backbone.input}
 
 
 def _states(backbone):
-    """The function from token ids to the last hidden states."""
+    """Returns the function from token ids to the last hidden states."""
 
     def states(rows):
         found = backbone(_inputs(backbone, rows))
@@ -129,9 +129,9 @@ def _states(backbone):
 
 
 def _embedded(backbone, rows):
-    """The embeddings of rows, one after the other, and the seconds that each took."""
+    """Returns the embeddings of rows, computed one by one, and the time of each in seconds."""
     states, found, seconds = _states(backbone), [], []
-    # The first one takes the compilation.
+    # The first call compiles the function.
     for row in [rows[0], *rows]:
         start = time.perf_counter()
         found.append(states(row[None]).numpy())
@@ -140,6 +140,6 @@ def _embedded(backbone, rows):
 
 
 def _normalized(states):
-    """Means of the states of rows, of length 1, as sentence-transformers makes embeddings."""
+    """Returns the normalized means of rows of states, as in sentence-transformers."""
     means = np.mean(states, axis=1)
     return means / np.linalg.norm(means, axis=-1, keepdims=True)

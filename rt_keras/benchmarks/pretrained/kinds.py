@@ -1,20 +1,20 @@
-"""The kinds of heads that a pretrained model gets in the place of full attention.
+"""The kinds of heads that replace full attention in a pretrained model.
 
-A kind is a name, and options of its set of keys behind colons: `oracle:num_keys=64`. All that read
-a number of keys further away have the same window beside them, and in decoders the first tokens.
+A kind is a name, with options of its set of keys after colons: `oracle:num_keys=64`. All kinds that
+read a number of distant keys have the same window, and in decoders also the first tokens.
 """
 
 from rt_keras import config_files
 
-# Centroids of clustered attention in decoders and in encoders.
+# Number of centroids of clustered attention in decoders and in encoders.
 CLUSTERS, ENCODER_CLUSTERS = 100, 25
-# What a query of an encoder sees, its window included: where there is a choice.
+# Number of keys that a query of an encoder sees, including its window, where it can be chosen.
 ENCODER_KEYS = 64
 _CHOSEN = {
-    "random": "those, and random keys",
-    "oracle": "those, and the keys with the largest logits",
-    "blocks": "those, and the blocks of neighbours that suit a query best",
-    "content_blocks": "those, and the blocks of keys that are alike that suit a query best",
+    "random": "also random keys",
+    "oracle": "also the keys with the largest logits",
+    "blocks": "also the blocks of neighboring keys with the best scores",
+    "content_blocks": "also the blocks of similar keys with the best scores",
 }
 MEANINGS = {
     "keras_hub": "the model as KerasHub computes it",
@@ -22,36 +22,36 @@ MEANINGS = {
     "window": "a window",
     "window_first": "a window and the first tokens",
     **_CHOSEN,
-    "clustered": "a block, and everything before it as a centroid sees it",
+    "clustered": "a block, and everything before it as the query's nearest centroid sees it",
 }
 ENCODER_MEANINGS = {
     "full": "every key",
-    "window": "a window of so many keys as others see",
+    "window": "a window of as many keys as other kinds see",
     **_CHOSEN,
-    "nearest": "the keys of a query's cluster, around it",
-    "clustered": "what the mean of a query's group sees",
-    "improved_clustered": "the same, with weights of its own for the group's best keys",
+    "nearest": "the nearest keys of the query's cluster",
+    "clustered": "the keys as the mean of the query's group sees them",
+    "improved_clustered": "also the query's own weights for the group's best keys",
 }
 
 
 def meanings(causal):
-    """The kinds of decoders or of encoders, and what each sees, a dictionary."""
+    """Returns a dictionary of the kinds for decoders or encoders, and the keys that each sees."""
     return MEANINGS if causal else ENCODER_MEANINGS
 
 
 def head_groups(name, heads, causal=True):
-    """The heads of a layer.
+    """Returns the heads of a layer.
 
     Args:
         name: string, a kind and its options.
-        heads: int, how many.
-        causal: bool, whether they are those of a decoder. Defaults to True.
+        heads: int, number of heads.
+        causal: bool, whether they belong to a decoder. Defaults to True.
 
     Returns:
         A list of one head group; None for the model as KerasHub computes it.
 
     Raises:
-        ValueError: if there is no such kind, or it has no such options.
+        ValueError: if the kind does not exist or does not have these options.
 
     >>> head_groups("oracle:num_keys=64", 2)[0].key_sets[2]
     ChosenKeys(num_keys=64)
@@ -62,7 +62,7 @@ def head_groups(name, heads, causal=True):
 
     kind, *assignments = name.split(":")
     if kind not in meanings(causal):
-        raise ValueError(f"--kinds must be of {', '.join(meanings(causal))}. Received: {name}")
+        raise ValueError(f"--kinds must be among {', '.join(meanings(causal))}. Received: {name}")
     options, beside = dict(map(config_files.parse_assignment, assignments)), sets_beside(causal)
     if kind in _CHOSEN:
         return [Heads(heads, [*beside, _key_set(kind, options, causal)])]
@@ -90,7 +90,7 @@ def head_groups(name, heads, causal=True):
 
 
 def _key_set(kind, options, causal):
-    """The set of the keys that a kind finds, or reads as the cluster of a query."""
+    """Returns the set of the keys that a kind finds, or reads as the cluster of a query."""
     from rt_keras.benchmarks.pretrained.chosen_keys import ChosenKeys
     from rt_keras.layers.key_sets import Cluster, SelectedBlocks
     from rt_keras.layers.key_sets.key_set import options_of
@@ -98,10 +98,10 @@ def _key_set(kind, options, causal):
 
     keys = KEYS
     if not causal:
-        # A block, and the one on either side.
+        # The window is the query's block and one on either side.
         keys = ENCODER_KEYS - 3 * sets_beside(causal)[0].block_size
     of_cluster = {"routed_key": "key", "kernel_size": 1, "normalize": False, "scaled": False}
-    # The class, what makes the kind what it is, and what can be chosen.
+    # The class, the arguments that define the kind, and the defaults of its options.
     cls, fixed, defaults = {
         "random": (ChosenKeys, {"at_random": True}, {"num_keys": keys}),
         "oracle": (ChosenKeys, {"at_random": False}, {"num_keys": keys}),
@@ -119,7 +119,7 @@ def _key_set(kind, options, causal):
 
 
 def line_of(name):
-    """The kind without the numbers of what it reads, which a line of a picture goes along.
+    """Returns a kind without its numbers of keys, which vary along a line of a plot.
 
     >>> line_of("blocks:block_size=8:num_blocks=16")
     'blocks:block_size=8'

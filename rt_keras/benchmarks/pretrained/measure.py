@@ -1,4 +1,4 @@
-"""A cell of the benchmark: one kind of heads in a pretrained model, on sequences of one length."""
+"""A cell of the benchmark: one kind of heads in a language model, at one sequence length."""
 
 import statistics
 import time
@@ -13,32 +13,32 @@ from rt_keras.layers import Heads
 from rt_keras.models.adapted import fit_centroids
 from rt_keras.models.adapted.text_tokens import first_tokens_of
 
-# The passage that comes again at the end of a sequence, and the tokens of it that tell which it is.
+# Number of tokens that are repeated at the end of a sequence, and of those that identify them.
 PASSAGE, KNOWN = 512, 8
-# The sentence that is hidden in a text, and what asks for its number.
+# The sentence that is hidden in a text, and the prompt for its number.
 SENTENCE, QUESTION = " The magic number is {}.", "\n\nThe magic number is"
-# Keys that are counted at once.
+# Number of keys that are counted at once.
 KEYS_AT_ONCE = 512
-# Tokens that centroids are fitted to.
+# Number of tokens that centroids are fitted to.
 FITTED = 2048
 
 
 def measure(model, text, other, kind, length, needles=5):
-    """The figures of a kind on sequences of a length.
+    """Measures a kind of heads on sequences of a length.
 
     Args:
-        model: string, the folder of a pretrained model.
-        text, other: strings, the files of the text that is scored, and of the one that needles are
-            hidden in and that centroids are fitted to.
+        model: string, folder of a pretrained model.
+        text, other: strings, files of the text that is scored and of the text that needles are
+            hidden in and centroids are fitted to.
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
-        length: int, tokens of a sequence.
-        needles: int, numbers to look for, at depths from the beginning to the end. Defaults to 5.
+        length: int, number of tokens of a sequence.
+        needles: int, number of needles, at depths from the beginning to the end. Defaults to 5.
 
     Returns:
         A dictionary; see `rt_keras.benchmarks.pretrained.main`.
 
     Raises:
-        ValueError: if there is no such model or kind, or a text is too short.
+        ValueError: if the model or the kind does not exist, or a text is too short.
     """
     reader = load(model, kind)
     tokenizer = reader.model.preprocessor.tokenizer
@@ -54,7 +54,7 @@ def measure(model, text, other, kind, length, needles=5):
     found = {"kind": kind, "length": length, "keys": keys_seen(kind, length)}
     found |= losses_of(reader.losses(hidden, ids), length)
     at_depths, seconds = [], []
-    # The time is measured without needles too.
+    # Without needles, the time is measured too.
     repeats = max(needles, 1)
     for number in range(repeats):
         depth = (number + 0.5) / repeats
@@ -75,7 +75,7 @@ def measure(model, text, other, kind, length, needles=5):
 
 
 def passage_length(length):
-    """How many tokens come again at the end of a sequence.
+    """Returns the number of tokens that are repeated at the end of a sequence.
 
     >>> passage_length(8000), passage_length(1000)
     (512, 250)
@@ -84,7 +84,7 @@ def passage_length(length):
 
 
 def text_and_passage(tokens, start, length):
-    """A sequence: a text, and its first tokens again.
+    """Returns a sequence of a text and its first tokens again.
 
     >>> text_and_passage(np.arange(10, 30), [1], 8)
     array([ 1, 10, 11, 12, 13, 14, 10, 11])
@@ -95,7 +95,7 @@ def text_and_passage(tokens, start, length):
 
 
 def losses_of(losses, length):
-    """The means over the second half of the text, and over the passage that comes again."""
+    """Returns the mean losses on the second half of the text and on the repeated passage."""
     end = length - passage_length(length)
     # The loss of the token at i is at i - 1.
     means = {"book": losses[length // 2 - 1 : end - 1], "again": losses[end + KNOWN - 1 :]}
@@ -103,17 +103,17 @@ def losses_of(losses, length):
 
 
 def needle(reader, hay, length, depth, seed):
-    """A sequence that asks for the number in a sentence that stands somewhere in a text.
+    """Returns a sequence that asks for a number in a sentence hidden in a text.
 
     Args:
         reader: a `Reader`.
         hay: int array, tokens of the text.
-        length: int, that of the sequence.
-        depth: float, where the sentence stands, from 0 to 1.
-        seed: int, of the number.
+        length: int, length of the sequence.
+        depth: float, position of the sentence, from 0 to 1.
+        seed: int, seed of the number.
 
     Returns:
-        The tokens, the last of which are the answer; and how many these are.
+        Tuple of the tokens, which end with the answer, and the number of tokens of the answer.
     """
     number = np.random.default_rng(seed).integers(10_000, 100_000)
     sentence, question, answer = map(
@@ -126,34 +126,34 @@ def needle(reader, hay, length, depth, seed):
 
 
 def token_seconds(reader, cache, position):
-    """The time of a token that is written behind a sequence.
+    """Returns the time of a token that is generated after a sequence.
 
     Args:
         reader: a `Reader`.
-        cache: that of the sequence, with room for `ROOM` positions more.
-        position: int, the length of the sequence.
+        cache: cache of the sequence, with room for `ROOM` more positions.
+        position: int, length of the sequence.
     """
     write = tf.function(reader.write, jit_compile=True)
 
     def run(count):
         return _timed(lambda: write(cache, tf.constant(position), tf.constant(count)).numpy())[0]
 
-    # Programs take a copy of the cache first, which is not of a token.
+    # Programs first copy the cache, which is not part of the time of a token.
     run(ROOM), run(0)
     return statistics.median(run(ROOM) - run(0) for _ in range(3)) / ROOM
 
 
 def keys_seen(kind, length, causal=True):
-    """The keys that a query sees in the replaced layers: those with a weight above 0.
+    """Returns the mean number of keys with weights above 0 for a query, in the replaced layers.
 
     Args:
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
-        length: int, tokens of a sequence.
-        causal: bool, whether the heads are those of a decoder. Defaults to True.
+        length: int, number of tokens of a sequence.
+        causal: bool, whether the heads belong to a decoder. Defaults to True.
 
     Returns:
-        A float: the mean over the sequence, or over the second half of it if `causal`. Heads that
-        see keys through centroids see all of them.
+        A float: the mean over the sequence, or over its second half if `causal`. Heads that see
+        keys through centroids see all of them.
 
     >>> keys_seen("full", 8)
     6.5
@@ -167,7 +167,7 @@ def keys_seen(kind, length, causal=True):
 
     @tf.function(jit_compile=True)
     def seen(first):
-        # Attention to rows of the identity: the weights of some keys.
+        # Attention to rows of the identity matrix returns the weights of some keys.
         values = tf.one_hot(tf.range(length) - first, KEYS_AT_ONCE)[None, None]
         weights = group.attend(query=x, key=y, value=values, causal=causal)
         return tf.math.count_nonzero(weights[0, 0], axis=-1)

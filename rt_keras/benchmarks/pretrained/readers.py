@@ -1,4 +1,4 @@
-"""Pretrained models that read a sequence and go on from it: KerasHub's own and adapted ones."""
+"""Pretrained models that read and continue a sequence: KerasHub's own and adapted ones."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,9 +10,9 @@ from rt_keras.models.adapted.attention_layers import num_heads
 from rt_keras.models.adapted.backbones import attention_layers, backbone_of
 from rt_keras.models.adapted.folders import load_model
 
-# Positions that a cache has room for behind the sequence.
+# Number of positions that a cache has room for after the sequence.
 ROOM = 32
-# Positions whose logits are computed at once.
+# Number of positions whose logits are computed at once.
 LOGITS_AT_ONCE = 512
 
 
@@ -20,7 +20,7 @@ class Reader:
     """A language model that reads one sequence at a time.
 
     Args:
-        model: a task of KerasHub, or an adapted one.
+        model: a KerasHub task, or an adapted one.
     """
 
     def __init__(self, model):
@@ -36,21 +36,21 @@ class Reader:
             ids: int array `[length]`.
 
         Returns:
-            The last hidden states, an array `[length, hidden_dim]`, and a cache with room for
-            `ROOM` further positions.
+            Tuple of the last hidden states, an array `[length, hidden_dim]`, and a cache with room
+            for `ROOM` more positions.
         """
         raise NotImplementedError
 
     def tokens(self, text):
-        """The tokens of a text, int32 `[length]`."""
+        """Returns the tokens of a text, int32 `[length]`."""
         return np.asarray(self.model.preprocessor.tokenizer(text), np.int32)
 
     def logits(self, hidden):
-        """The logits of hidden states, `[count, vocabulary_size]`."""
+        """Returns the logits of hidden states, `[count, vocabulary_size]`."""
         return self.model.backbone.token_embedding(tf.constant(hidden), reverse=True)
 
     def losses(self, hidden, ids):
-        """The loss of each token but the first in nats, given what comes before it."""
+        """Returns the loss of each token except the first, in nats, given the previous tokens."""
         found = [np.zeros(0)]
         for start in range(0, len(ids) - 1, LOGITS_AT_ONCE):
             labels = ids[start + 1 : start + 1 + LOGITS_AT_ONCE]
@@ -59,15 +59,15 @@ class Reader:
         return np.concatenate(found)
 
     def write(self, cache, position, count):
-        """Writes some tokens behind a sequence.
+        """Generates tokens after a sequence.
 
         Args:
-            cache: that of the sequence, from `read`.
-            position: int, the length of the sequence.
-            count: int scalar tensor, how many.
+            cache: cache of the sequence, from `read`.
+            position: int, length of the sequence.
+            count: int scalar tensor, number of tokens.
 
         Returns:
-            int `[1, 1]`, the last of them.
+            int `[1, 1]`, the last token.
         """
 
         def step(number, token, cache):
@@ -79,7 +79,7 @@ class Reader:
 
 
 class Original(Reader):
-    """A model as KerasHub computes it: the whole sequence at once."""
+    """A model as KerasHub computes it. It reads the whole sequence at once."""
 
     def __init__(self, model):
         super().__init__(model)
@@ -91,7 +91,7 @@ class Original(Reader):
 
 
 class Adapted(Reader):
-    """An adapted model, which reads in chunks if its heads do."""
+    """An adapted model. It reads in chunks if its heads support this."""
 
     def __init__(self, model):
         super().__init__(model)
@@ -111,7 +111,7 @@ class Adapted(Reader):
 
 
 def load(folder, kind):
-    """A pretrained model with heads of some kind in the layers that have no window of their own.
+    """Loads a pretrained model with a kind of heads in the layers without a window.
 
     Args:
         folder: string, see `rt_keras.adapt`.
@@ -121,7 +121,7 @@ def load(folder, kind):
         A `Reader`.
 
     Raises:
-        ValueError: if there is no such model or kind, or the model does not continue text.
+        ValueError: if the model or the kind does not exist, or the model is not a language model.
     """
     model, _ = load_model(folder)
     if not hasattr(model, "call_with_cache"):

@@ -45,7 +45,7 @@ def parse(tmp_path, *options, **others):
     ("options", "message"),
     [
         (["--lengths", "100"], "--lengths must be at least 128. Received: 100"),
-        (["--kinds", "nonsense"], "--kinds must be of keras_hub, full, .*Received: nonsense"),
+        (["--kinds", "nonsense"], "--kinds must be among keras_hub, full, .*Received: nonsense"),
         (["--kinds", "full:num_keys=3"], "--kinds full has no options"),
         (["--kinds", "oracle:keys=3"], "--kinds oracle has the options num_keys. Received: keys"),
         (
@@ -138,7 +138,7 @@ def test_cells_are_measured_once_and_kept(tmp_path, capfd):
 
 @pytest.mark.end_to_end
 def test_models_and_texts_that_will_not_do_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="model must be a folder that exists"):
+    with pytest.raises(ValueError, match="model must be an existing folder"):
         pretrained.main(parse(tmp_path, "--lengths", "200", "--kinds", "full"))
     write_llama(tmp_path / "llama")
     with pytest.raises(ValueError, match="text.txt has .* tokens; 90,000 are needed"):
