@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-# The dtypes of the signatures' inputs; the tensors of a state go back as they came.
+# The dtypes of the signatures' inputs; the tensors of a state are returned unchanged.
 SAMPLING = {
     "max_new_tokens": "int32",
     "temperature": "float32",
@@ -62,6 +62,6 @@ def parse(description, server, argv=None):
 
 
 def fail(message):
-    """Prints an error on standard error, in one line; returns the exit status."""
+    """Prints an error in one line on standard error; returns the exit status."""
     print(f"client: error: {' '.join(str(message).split())}", file=sys.stderr)
     return 1

@@ -33,7 +33,7 @@ def predict(server, signature, inputs, model="rt_keras", timeout=60):
     """
     if signature not in INPUT_TYPES:
         raise ValueError(
-            f"{signature}: there is no such signature; there are {', '.join(INPUT_TYPES)}"
+            f"{signature}: there is no such signature; signatures are {', '.join(INPUT_TYPES)}"
         )
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model

@@ -20,7 +20,7 @@ def predict(server, signature, inputs, model="rt_keras", timeout=60):
     Args:
         server: HOST:PORT, such as "localhost:8501".
         signature: a signature, such as "score", "score_text" or "generate".
-        inputs: dict of the signature's inputs; bytes are sent as they are.
+        inputs: dict of the signature's inputs; bytes are sent unchanged.
         model: string, the name of the model on the server. Defaults to "rt_keras".
         timeout: number of seconds. Defaults to 60.
 

@@ -1,9 +1,9 @@
-"""Exports a model to where the setup in this folder serves it:
+"""Exports a model for the setup in this folder:
 
     python export/export.py --model runs/books
     docker compose --file export/docker-compose.yaml up
 
-It is written to `export/models/rt_keras` as a new version, which a running server picks up.
+The model is written to `export/models/rt_keras` as a new version, which a running server loads.
 """
 
 import argparse
@@ -21,9 +21,9 @@ def main(argv=None):
         "--output",
         default=MODELS,
         metavar="DIR",
-        help="folder of the versions; by default models/rt_keras beside this file",
+        help="folder of the versions; by default models/rt_keras next to this file",
     )
-    parser.add_argument("--max-length", type=int, metavar="N", help="the most tokens of a sequence")
+    parser.add_argument("--max-length", type=int, metavar="N", help="maximum tokens of a sequence")
     arguments = parser.parse_args(argv)
 
     try:

@@ -37,9 +37,9 @@ def selected_blocks_attention(
     ```
 
     over the keys j of the `num_blocks` blocks g with the largest scores, with queries scaled by
-    `1 / sqrt(depth)`. `next_i` is the largest score of the other blocks. A block whose score is close to
-    it fades, so rounding errors in scores hardly change the output. No gradient passes through
-    scores and weights.
+    `1 / sqrt(depth)`. `next_i` is the largest score of the other blocks. A block whose score is
+    close to it fades, so rounding errors in scores hardly change the output. No gradient passes
+    through scores and weights.
 
     When a segment ends, its keys are divided into blocks, by content or in their order, so blocks
     do not depend on later keys. A query may select blocks of the segments outside its window.
