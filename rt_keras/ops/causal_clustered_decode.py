@@ -18,8 +18,8 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
         centroids: `[heads, clusters, depth]`.
         count: int scalar, number of positions in the cache, the first ones; others are padding.
         block_size: int, positions in a block.
-        max_length: int, maximum length of the sequence, which also bounds the cached block. None,
-            the default, for no maximum.
+        max_length: int, maximum length of the sequence, which also bounds the cached block.
+            Defaults to None, for no maximum.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`, the last block with
@@ -65,7 +65,7 @@ def causal_clustered_step(
         centroids: `[heads, clusters, depth]`.
         block_size: int, positions in a block.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. None, the default, for no padding.
+            their outputs are undefined. Defaults to None, for no padding.
         load_bias: `[heads, clusters]`, or None for zeros.
 
     Returns:

@@ -69,9 +69,9 @@ def clustered_attention(
             if `groups` is given.
         num_clusters: int, number of groups, some of which are empty if there are fewer queries.
         top_k: int, number of keys that each query weights by its own logits, all if there are
-            fewer; None, the default, for none.
+            fewer. Defaults to None, for none.
         groups: int `[batch, heads, queries]`, the group of each query, from 0 to num_clusters - 1;
-            any number for padding. None, the default, for the groups of `hamming_groups`.
+            any number for padding. Defaults to None, for the groups of `hamming_groups`.
         iterations: int, iterations of `hamming_groups`. Defaults to 10.
         causal: bool, whether query i sees key j only if j <= i; needs `top_k`. Defaults to False.
         query_mask: bool `[batch, queries]`, False for padding, which is in no group and whose

@@ -46,7 +46,7 @@ def compressive_chunk(
         cache: the cache of `compressive_cache` or of the last chunk.
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
-            first ones. Outputs of padding are undefined. None, the default, for no padding.
+            first ones. Outputs of padding are undefined. Defaults to None, for no padding.
         dropout, seed: see `compressive_attention`.
         **memory: the fields of `Memory`.
 

@@ -17,7 +17,7 @@ def compressive_step(query, key, value, cache, position, *, count=None, **memory
         cache: the cache of `compressive_cache`, or of the last chunk or step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. None, the default, for no padding.
+            their outputs are undefined. Defaults to None, for no padding.
         **memory: the fields of `Memory`.
 
     Returns:

@@ -16,8 +16,8 @@ def causal_convolution(x, kernel, *, mask=None, before=None):
         x: `[batch, heads, length, depth]`.
         kernel: `[heads, width, depth]`.
         mask: bool `[batch, length]`, False for padding, which counts as 0; or None.
-        before: `[batch, heads, width - 1, depth]`, the vectors before the first position; None,
-            the default, for zeros.
+        before: `[batch, heads, width - 1, depth]`, the vectors before the first position. Defaults
+            to None, for zeros.
 
     Returns:
         `[batch, heads, length, depth]`, in the dtype of `x`.

@@ -22,10 +22,10 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
         hidden: `[batch, length, depth]`.
         table: `[vocabulary, depth]`, a vector for each label.
         labels: int `[batch, length]`.
-        bias: `[vocabulary]`, or None, the default, for zeros.
+        bias: `[vocabulary]`. Defaults to None, for zeros.
         chunk_size: int, number of positions, over all rows, whose logits are computed at once.
             Defaults to 1024.
-        soft_cap: float, the soft cap; None, the default, for none.
+        soft_cap: float, the soft cap. Defaults to None, for none.
 
     Returns:
         The losses, float32 `[batch, length]`, NaN for labels out of range; and the labels with the

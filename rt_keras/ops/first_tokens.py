@@ -94,7 +94,7 @@ def first_tokens_chunk(
         cache: the cache of `first_tokens_cache` or of the last chunk.
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
-            first ones. Outputs of padding are undefined. None, the default, for no padding.
+            first ones. Outputs of padding are undefined. Defaults to None, for no padding.
         outside, dropout, seed: see `first_tokens_attention`.
 
     Returns:

@@ -44,7 +44,7 @@ def full_chunk(
         cache: the cache of `full_cache`, `full_step` or of the last chunk, with room for this one.
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
-            first ones. Outputs of padding are undefined. None, the default, for no padding.
+            first ones. Outputs of padding are undefined. Defaults to None, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         dropout, seed, activation: see `full_attention`.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to

@@ -35,7 +35,7 @@ def full_step(query, key, value, cache, position, *, count=None, **options):
         cache: the cache of `full_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. None, the default, for no padding.
+            their outputs are undefined. Defaults to None, for no padding.
         **options: `relative_embeddings`, `activation` and `return_logsumexp` of `full_attention`.
 
     Returns:

@@ -72,14 +72,13 @@ def local_attention(
         block_size: int, positions in a block. The length need not be a multiple of it.
         look_back: int, number of blocks before its own that a query sees, or a tuple with one int
             for each dimension of `grid`. Defaults to 1.
-        grid: tuple of ints, number of blocks along each dimension, whose product times
-            `block_size` is the length; None, the default, for a sequence.
+        grid: tuple of ints, number of blocks along each dimension, whose product times `block_size`
+            is the length. Defaults to None, for a sequence.
         key_block_size: int, positions in a block of keys if these are another sequence, which must
-            have as many blocks as the queries. None, the default, for the same sequence or one of
+            have as many blocks as the queries. Defaults to None, for the same sequence or one of
             the same length.
-        sliding_window: int w, to see key j only if `|i - j| < w`; at most
-            `look_back` · `block_size` + 1, so that it lies inside the blocks. None, the default,
-            for whole blocks.
+        sliding_window: int w, to see key j only if `|i - j| < w`; at most `look_back` ·
+            `block_size` + 1, so that it lies inside the blocks. Defaults to None, for whole blocks.
         keys_before: int, number of keys before the first query, a multiple of `block_size` and at
             most `look_back` · `block_size`; i and j are then positions in the keys. Defaults to 0.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
@@ -94,7 +93,7 @@ def local_attention(
             `merge` needs to combine the output with attention to other keys. Defaults to False.
         activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
             exactly 0; see the functions of the same names. Defaults to "softmax".
-        span: `[heads]`, z above; None, the default, for no span.
+        span: `[heads]`, z above. Defaults to None, for no span.
         span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
 
     Returns:

@@ -25,7 +25,7 @@ def local_chunk(
         look_back: int, number of blocks before its own that a query sees. Defaults to 1.
         grid: must be None; only `local_step` supports a grid.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
-            first ones. Outputs of padding are undefined. None, the default, for no padding.
+            first ones. Outputs of padding are undefined. Defaults to None, for no padding.
         **options: `sliding_window`, `relative_embeddings`, `dropout`, `seed`, `return_logsumexp`,
             `activation`, `span` and `span_ramp` of `local_attention`.
 

@@ -30,10 +30,10 @@ def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_le
         block_size: int, positions in a block.
         look_back: int, number of blocks before its own that a query sees, or a tuple with one int
             for each dimension of `grid`. Defaults to 1.
-        grid: tuple of ints, number of blocks along each dimension; None, the default, for a
+        grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
             sequence.
-        max_length: int, maximum length of the sequence, which also bounds the ring. None, the
-            default, for no maximum.
+        max_length: int, maximum length of the sequence, which also bounds the ring. Defaults to
+            None, for no maximum.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`.
@@ -81,11 +81,11 @@ def local_step(
         block_size: int, positions in a block.
         look_back: int, number of blocks before its own that a query sees, or a tuple with one int
             for each dimension of `grid`. Defaults to 1.
-        grid: tuple of ints, number of blocks along each dimension; None, the default, for a
+        grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
             sequence.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. None, the default, for no padding.
-        sliding_window: int, number of positions up to its own that a query sees; None, the default,
+            their outputs are undefined. Defaults to None, for no padding.
+        sliding_window: int, number of positions up to its own that a query sees. Defaults to None,
             for whole blocks.
         span, span_ramp: see `local_attention`.
         **options: `relative_embeddings`, `activation` and `return_logsumexp` of `local_attention`.
@@ -140,9 +140,9 @@ def local_cross_step(
         key_block_size: int, positions in a block of keys. Defaults to `block_size`.
         look_back: int, number of blocks before and after its own that a query sees, or a tuple with
             one int for each dimension of `grid`. Defaults to 1.
-        grid: tuple of ints, number of blocks along each dimension; None, the default, for a
+        grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
             sequence.
-        sliding_window: int, to see keys at smaller distances only; None, the default, for whole
+        sliding_window: int, to see keys at smaller distances only. Defaults to None, for whole
             blocks.
         key_mask: bool `[batch, keys]`, False for padding; or None.
         span, span_ramp: see `local_attention`.

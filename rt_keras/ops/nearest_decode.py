@@ -38,8 +38,8 @@ def nearest_cache(
         centroids: `[key_heads, clusters, depth]`.
         count: int scalar, number of positions in the cache, the first ones; others are padding.
         window_size: int, maximum number of keys that a query attends to in one cluster.
-        max_length: int, maximum length of the sequence, which also bounds the rings. None, the
-            default, for no maximum.
+        max_length: int, maximum length of the sequence, which also bounds the rings. Defaults to
+            None, for no maximum.
         shift_keys: bool, with the queries as `key`: whether the key of position j is the query of
             position j - 1. Defaults to False.
         keep_positions: bool, whether to store positions, which relative embeddings and `before`
@@ -111,11 +111,11 @@ def nearest_step(
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         centroids: `[key_heads, clusters, depth]`.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. None, the default, for no padding.
+            their outputs are undefined. Defaults to None, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         before: int scalar or `[batch]`, to see only the last `window_size` members of each cluster
             before this position. The cache must have positions, and be long enough to hold these
-            members besides all later ones. None, the default, to see all members in the cache.
+            members besides all later ones. Defaults to None, to see all members in the cache.
         window_size: int, only needed with `before`.
         activation, return_logsumexp: see `nearest_attention`.
         **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`. `normalize` must

@@ -74,7 +74,7 @@ def memory_chunk(
         eviction: one of `EVICTIONS`. Defaults to "oldest".
         are_keys: bool `[batch or 1, length]`, True for positions that have a key; None for all.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
-            first ones. None, the default, for no padding.
+            first ones. Defaults to None, for no padding.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         **routing: `num_probes`, the number of memories that a query sees, `load_bias`, `scale`, s
@@ -180,7 +180,7 @@ def memory_step(
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         centroids, window_size, memory_keys, eviction, are_keys: see `memory_chunk`.
         count: int `[batch]`, 0 for rows whose position is padding: their memory is unchanged, and
-            their outputs are undefined. None, the default, for no padding.
+            their outputs are undefined. Defaults to None, for no padding.
         **routing: see `memory_chunk`.
 
     Returns:

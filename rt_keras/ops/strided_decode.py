@@ -47,7 +47,7 @@ def strided_step(
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         stride: int, positions from one key to the next.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. None, the default, for no padding.
+            their outputs are undefined. Defaults to None, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         outside: see `strided_attention`; or None.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
