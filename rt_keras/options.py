@@ -16,8 +16,8 @@ def add_commands(parser, package, summaries):
 
     Args:
         parser: `argparse.ArgumentParser` of the command that gets the subcommands.
-        package: string, the package. A module has `add_arguments(parser)` and, unless it has
-            subcommands of its own, `main(args)`.
+        package: string, the package. A module has `add_arguments(parser)` and, unless it also has
+            subcommands, `main(args)`.
         summaries: dictionary from the names of the subcommands to their one-line descriptions.
     """
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

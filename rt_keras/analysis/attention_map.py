@@ -96,7 +96,7 @@ def draw(maps, path, chosen=None):
 
 
 def _draw_head(axis, maps, layer, head):
-    # The square root makes small weights visible beside large ones.
+    # The square root makes small weights visible next to large ones.
     axis.imshow(np.sqrt(maps["weights"][layer][head]), cmap="Greys", vmin=0, vmax=1)
     axis.set_title(f"layer {layer}, head {head}: {maps['heads'][layer][head]}", fontsize=9)
     if len(maps["tokens"]) <= 64:

@@ -26,9 +26,9 @@ class CentroidEMA(keras.callbacks.Callback):
     load:     b_c = b_c - step clip(n_c / mean(n) - 1, -1, 1)
     ```
 
-    If queries are their own keys, or c has members among only one of the two, "mean" uses (1 - λ)
-    of that single mean. "count" makes one update for the queries and a second one for the keys. A
-    centroid without members keeps its value.
+    If queries and keys are the same, or c has members among only one of the two, "mean" uses
+    (1 - λ) of that single mean. "count" makes one update for the queries and a second one for the
+    keys. A centroid without members keeps its value.
 
     The load bias keeps clusters from collapsing into one. It depends only on past batches, so
     causal routing stays causal. Statistics are summed over replicas. The s batches of one execution

@@ -3,7 +3,7 @@
 From the top down, with the place of each new idea:
 
 - `transformer_block.py`: attention and a feed-forward network, each with a residual. A replacement
-  of the feed-forward network is a file beside `feed_forward.py`, a normalization is a class in
+  of the feed-forward network is a file next to `feed_forward.py`, a normalization is a class in
   `normalization.py`.
 - `multi_head_attention.py`: gives each head group its heads, which `projections.py` computes.
 - `heads.py`: head groups that attend to a union of sets of keys. A kind of heads is a file

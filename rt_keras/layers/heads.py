@@ -36,7 +36,7 @@ class Heads(Centroids, HeadGroup):
     output = sum_s exp(z_s) o_s / sum_s exp(z_s)
     ```
 
-    The sets of a union are disjoint by position: those beside a `Window` leave out its keys. The
+    The sets of a union are disjoint by position: those with a `Window` leave out its keys. The
     heads have the abilities that all of their sets have, such as decoding with a bounded cache.
 
     Most kinds of heads are unions: a subclass declares the classes of its sets, and their fields

@@ -39,7 +39,7 @@ class LocalRoutingHeads(Heads):
 
     `routed_key` selects the keys of the cluster. With "previous_query", the key of position j is
     the query of position j - 1, so a query finds the positions that followed similar queries. Equal
-    content gives equal queries whatever the weights, so a model can continue repetitions from the
+    content gives equal queries for any weights, so a model can continue repetitions from the
     first training step. Queries and keys are sorted by cluster only once, as one list. Compared
     with local heads, only the scale, the bias and the convolution are additional trainable weights.
     With "key", the cluster uses the keys of the window and leaves out those inside the

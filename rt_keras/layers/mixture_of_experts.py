@@ -206,7 +206,7 @@ class MixtureOfExperts(SameShape):
         """Computes `[1, 1, choices, width]`, the output of the expert of each choice.
 
         Choices are sorted by expert, and tiles combine blocks of choices with experts. Thus no
-        expert computes more positions than have chosen it, whatever their number.
+        expert computes more positions than have chosen it.
         """
         column = tf.gather(tf.minimum(experts, self.num_experts - 1), order, batch_dims=2)
         stairs = staircase(column, order, place, BLOCK_SIZE, self.num_experts, 1)

@@ -55,7 +55,7 @@ class Training(CompiledFunctions, FirstBatch):
                 share, that the model processes one after the other. The weights are updated once,
                 with the accumulated gradients. A step takes the memory of one part. Defaults to 1.
                 Keras's optimizers have an option of the same name, which updates the weights only
-                every so many steps and fails on multiple replicas.
+                once in several steps and fails on multiple replicas.
         """
         args, kwargs = self.compile_arguments(*args, **kwargs)
         super().compile(*args, jit_compile=jit_compile, **kwargs)

@@ -18,7 +18,7 @@ class GlobalTokens(typing.NamedTuple):
         places: int32 `[batch, tokens]`, their positions, followed by arbitrary others if there are
             fewer.
         real: bool `[batch, tokens]`, True for the `places` of global tokens.
-        query: `[batch, heads, tokens, depth]`, queries of their own; None to use the common ones.
+        query: `[batch, heads, tokens, depth]`, separate queries; None to use the common ones.
         key: `[batch, heads, length, depth]`, the keys that these queries attend to; None to use the
             common ones.
         value: `[batch, heads, length, value_depth]`, the values of these keys; None to use the

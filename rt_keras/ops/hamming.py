@@ -77,7 +77,7 @@ def sums_of_groups(x, groups, num_clusters):
         `[batch, heads, groups, 1]`.
     """
     batch, heads, length, depth = sizes(x)
-    # Padding is in a group of its own.
+    # Padding has a separate group.
     count = num_clusters + 1
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * count
     # A last column of ones counts.

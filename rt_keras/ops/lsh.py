@@ -34,7 +34,7 @@ def lsh_attention(
     dropout=0.0,
     seed=None,
 ):
-    """Attention of queries that are their own keys, inside the buckets of several hashes.
+    """Attention with shared queries and keys, inside the buckets of several hashes.
 
     In round r, position i is in the bucket `b_ri` of `lsh_buckets`. Positions are sorted by
     (bucket, position) and cut into chunks. P_ri are the positions in the bucket of i that are in
@@ -53,7 +53,7 @@ def lsh_attention(
 
     Args:
         query: `[batch, heads, length, depth]`, not normalized.
-        key: must be None, because queries are their own keys.
+        key: must be None, because queries and keys are shared.
         value: `[batch, heads, length, value_depth]`.
         rotations: `[heads, rounds, depth, buckets / 2]`.
         chunk_size: int, positions in a chunk.
@@ -77,7 +77,7 @@ def lsh_attention(
     TensorShape([1, 2, 12, 4])
     """
     if key is not None:
-        raise ValueError("lsh_attention takes no key, because queries are their own keys")
+        raise ValueError("lsh_attention takes no key, because queries and keys are shared")
     query, value, rotations = (tf.convert_to_tensor(x) for x in (query, value, rotations))
     if query.shape[2] == 0:
         return value

@@ -1,8 +1,8 @@
 """Routing attention where each position only belongs to its nearest centroid, so it can be causal.
 
 This file has the op and the clusters. Attention then runs in the order of (cluster, position):
-in `nearest_sorted.py` for queries that are their own keys, and in `nearest_tiles.py` for separate
-keys. Both use `nearest_windows.py`.
+in `nearest_sorted.py` for shared queries and keys, and in `nearest_tiles.py` for separate keys.
+Both use `nearest_windows.py`.
 """
 
 import functools
@@ -68,9 +68,9 @@ def nearest_attention(
     If causal, output i only depends on positions up to i. No selection depends on the rest of the
     sequence, so decoding only needs the last `window_size` keys and values of each cluster.
 
-    Positions are sorted by (cluster, position). Queries that are their own keys attend in that
-    order as in local attention, in blocks of B = `window_size`, or of an equal part of it of at
-    most 128, with n · (window_size + B) products; see `nearest_sorted.py`. Separate keys need twice
+    Positions are sorted by (cluster, position). Shared queries and keys attend in that order
+    as in local attention, in blocks of B = `window_size`, or of an equal part of it of at most 128,
+    with n · (window_size + B) products; see `nearest_sorted.py`. Separate keys need twice
     as many; see `nearest_tiles.py`. With p probes there are p times as many queries.
 
     Queries may be grouped: each head of keys, values and centroids then serves heads / key_heads

@@ -147,7 +147,7 @@ def _attend(query, of_queries, new, of_keys, cache, position, attend_own, option
 
 
 def _attend_list(query, new, of_queries, of_keys, options):
-    """Computes attention of queries that are the keys of their own or the next position."""
+    """Computes attention of queries that are the keys of the same or the next position."""
     key, value = new["key"], new["value"]
     if options["shift_keys"]:
         # The first entry has a key but no query of the chunk, and the last a query but no key.

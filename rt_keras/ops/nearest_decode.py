@@ -32,7 +32,7 @@ def nearest_cache(
 
     Args:
         key: `[batch, heads, length, depth]`, not normalized, from the first position; the queries
-            if these are their own keys.
+            if these are shared.
         value: `[batch, key_heads, length, value_depth]`. With `shift_keys`, key_heads may be less
             than heads; see grouped queries in `nearest_attention`.
         centroids: `[key_heads, clusters, depth]`.

@@ -1,4 +1,4 @@
-"""Nearest attention of queries that are their own keys: local attention in the sorted order."""
+"""Nearest attention with shared queries and keys: local attention in the sorted order."""
 
 import tensorflow as tf
 
@@ -21,7 +21,7 @@ from rt_keras.ops.ranks import sort_by_cluster
 
 
 def attend_sorted(query, key, value, clusters, options):
-    """Computes attention of queries that are their own keys, in the order of (cluster, position).
+    """Computes attention with shared queries and keys, in the order of (cluster, position).
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.

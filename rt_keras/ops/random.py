@@ -7,7 +7,7 @@ from rt_keras.ops.members import cluster_attention, top_members
 
 
 def random_attention(query, key, value, *, num_clusters, window_size, routing_seed, **options):
-    """Attention inside clusters whose members are drawn at random, whatever the content.
+    """Attention inside clusters whose members are drawn at random, regardless of content.
 
     Like `balanced_attention`, but with random numbers as scores: Q_c and K_c are the `window_size`
     positions with the highest ones, the same in all sequences of equal length. Only the attention

@@ -14,7 +14,7 @@ class Routed(NamedTuple):
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, key_heads, keys, depth]`; `query` itself if queries are their own keys.
+        key: `[batch, key_heads, keys, depth]`; `query` itself if queries and keys are shared.
         of_queries: int32 `[batch, heads, num_probes, queries]`, the clusters of queries.
         of_keys: int32 `[batch, key_heads, 1, keys]`, the clusters of keys.
     """

@@ -61,7 +61,7 @@ def draw_weights(weights):
     Returns:
         uint8 `[height, width, 1]`.
     """
-    # The square root makes small weights visible beside large ones.
+    # The square root makes small weights visible next to large ones.
     return _side_by_side(1 - np.sqrt(np.clip(weights, 0, 1))[..., None])
 
 

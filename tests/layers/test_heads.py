@@ -198,7 +198,7 @@ def test_training_by_xla(name):
         ([Window(4, grid=(2, 2)), Strided(3)], "must have no grid and no key_block_size"),
         (
             [Window(4, sliding_window=3), Cluster(3, window_size=4, routed_key="key")],
-            "sliding_window must be None beside a Cluster with routed_key='key'",
+            "sliding_window must be None with a Cluster of routed_key='key'",
         ),
         ([FirstTokens(2)], "FirstTokens needs another set of keys.* Received: none"),
         ([Everything(), FirstTokens(2)], "must not be Everything. Received: Everything"),

@@ -121,7 +121,7 @@ def main(args):
             cell_of_model = causal, args.model, args.text, other, kind, length
             figure = _measure_alone(*cell_of_model, *of_decoders.values())
         if figure is None:
-            progress.say(f"{where}: omitted because its process ended, perhaps out of memory")
+            progress.say(f"{where}: omitted: its process ended, perhaps because memory ran out")
             continue
         result["figures"].append({**figure, "settings": settings})
         if args.json:
@@ -234,7 +234,7 @@ def draw(figures, path):
             format.
     """
     lengths = list(dict.fromkeys(figure["length"] for figure in figures))
-    name, label = "book", "loss, nats a token"
+    name, label = "book", "loss, nats per token"
     if "cosine" in figures[0]:
         name, label = "cosine", "cosine with full attention's embeddings"
     with drawing(path, figsize=(7 * len(lengths), 5)) as picture:

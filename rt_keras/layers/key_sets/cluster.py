@@ -157,7 +157,7 @@ class Cluster(KeySet):
         window = None if self.shift_keys else window_among(others)
         if window is not None and window.sliding_window is not None:
             raise ValueError(
-                "sliding_window must be None beside a Cluster with routed_key='key', which leaves "
+                "sliding_window must be None with a Cluster of routed_key='key', which leaves "
                 f"out whole blocks. Received: sliding_window={window.sliding_window}"
             )
         return dataclasses.replace(self, window=window)

@@ -15,7 +15,7 @@ from rt_keras.ops.strided_decode import strided_cache, strided_step
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Strided(ByOps):
-    """The keys at multiples of a stride from a query; beside a `Window`, only those outside it.
+    """The keys at multiples of a stride from a query; with a `Window`, only those outside it.
 
     See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride), and the cache
     grows with the sequence.

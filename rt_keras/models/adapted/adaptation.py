@@ -179,7 +179,7 @@ def _bytes_of_cache(layer, length):
 def _reason(layer):
     """Returns the reason why the heads of a layer were not replaced."""
     window = layer.head_groups[0].joined_sets[0].keys_read(layer.causal)
-    return "not among the chosen layers" if window is None else "has a window of its own"
+    return "not among the chosen layers" if window is None else "has its own window"
 
 
 def _runs(layers):

@@ -23,9 +23,9 @@ def read_of(head_groups, family="Bert"):
 def test_without_heads():
     model = rt_keras.adapt(make_backbone("Gemma3"), keys=64)
     layers = model.adaptation.layers
-    assert [layer.left_alone for layer in layers] == ["has a window of its own"] * 5 + [
+    assert [layer.left_alone for layer in layers] == ["has its own window"] * 5 + [
         "",
-        "has a window of its own",
+        "has its own window",
     ]
     (local,), (blocks,) = (layers[number].head_groups for number in (0, 5))
     assert (local.window, local.first_tokens, local.others) == (5, 0, 0)

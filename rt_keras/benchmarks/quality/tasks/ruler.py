@@ -53,7 +53,7 @@ class Ruler(Task):
 
 
 class Needle(Ruler):
-    """The number of seven digits beside the only key in a context of noise.
+    """The number of seven digits after the only key in a context of noise.
 
     This is RULER's first single needle: the noise repeats the same few sentences.
     """
@@ -84,7 +84,7 @@ class Needle(Ruler):
 
 
 class MultiKeyNeedle(Needle):
-    """The number beside a key in a context that consists of needles with distinct keys.
+    """The number after a key in a context that consists of needles with distinct keys.
 
     This is RULER's second multi-key needle, line retrieval.
     """
