@@ -17,13 +17,13 @@ LOCAL = ["local.num_heads=4", "local.block_size=8"]
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
-    """The folder of a pretrained model."""
+    """Returns the folder of a pretrained model."""
     return write_llama(tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="module")
 def preset(llama, tmp_path_factory):
-    """The folder of the preset that `rt-keras adapt` writes for it."""
+    """Returns the folder of the preset that `rt-keras adapt` writes for it."""
     from rt_keras import cli
 
     folder = tmp_path_factory.mktemp("adapted") / "preset"

@@ -29,7 +29,7 @@ def attention(**arguments):
 
 
 def blocks_of(key, real, block_size, segment_size, by_content):
-    """The positions of the keys of each block of each segment."""
+    """Returns the positions of the keys of each block of each segment."""
     blocks = []
     for start in range(0, len(real), segment_size):
         own = list(range(start, start + segment_size))
@@ -40,7 +40,7 @@ def blocks_of(key, real, block_size, segment_size, by_content):
 
 
 def by_halves(key, own, real, block_size):
-    """Positions of a segment in the order of blocks, those that do not count last."""
+    """Returns positions of a segment in the order of blocks, with masked ones last."""
     parts = [own]
     while len(parts[0]) > block_size:
         split = []
@@ -83,7 +83,7 @@ def loop(
     key_mask=None,
     chosen_by=None,
 ):
-    """No gradient passes through the choice, by the query and the key of `chosen_by`."""
+    """Computes attention without gradients through the choice by the vectors of `chosen_by`."""
     chosen_by = chosen_by or {"query": query, "key": key}
     batch, heads, length, depth = query.shape
     output = np.zeros([*query.shape[:3], value.shape[3]])
@@ -137,7 +137,7 @@ def holds(inputs, **options):
 
 
 def largest(score, count):
-    """The logarithms of the weights of those with the largest scores."""
+    """Returns the logs of the weights of the largest scores."""
     ordered = sorted(score, key=lambda g: -score[g])
     left_out = score[ordered[count]] if count < len(ordered) else -np.inf
     weights = {g: np.clip((score[g] - left_out) / FADE, 0, 1) for g in ordered[:count]}
@@ -211,7 +211,7 @@ def test_a_cache_of_some_positions_is_that_of_chunks():
 
 
 def test_a_key_that_no_window_has_is_found():
-    """A key far back that a query likes best is read, whatever the others are."""
+    """A distant key with the highest score is read, regardless of the others."""
     rng = np.random.default_rng(0)
     key = rng.normal(size=[1, 1, 256, 8])
     query = rng.normal(size=[1, 1, 256, 8])

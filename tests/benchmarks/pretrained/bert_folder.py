@@ -1,4 +1,4 @@
-"""The folder of a tiny BERT, as KerasHub writes it."""
+"""Writes the folder of a tiny BERT with KerasHub."""
 
 import keras_hub
 

@@ -19,7 +19,7 @@ def vectors(heads, seed):
 
 
 def expected(query, key, value, causal=True, real=LENGTH):
-    """Attention to the window, the first tokens and the best keys of what is left."""
+    """Returns attention to the window, the first tokens and the best remaining keys."""
     key, value = (np.repeat(x, 2, axis=1) for x in (key, value))
     logits = query @ key.swapaxes(2, 3) / np.sqrt(8)
     own, places = np.arange(LENGTH)[:, None], np.arange(LENGTH)[None]

@@ -40,7 +40,7 @@ def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
         assert figure["keys"] == 150.5
     for figure in figures:
         assert figure["seconds"] > 0 and figure["first_seconds"] > 0
-        # This process may have taken more memory before.
+        # This process may have used more memory before.
         assert figure["gigabytes"] >= 0
         assert len(figure["needles_at_depths"]) == 5
 
@@ -66,7 +66,7 @@ def test_tokens_are_written_behind_the_sequence(llama):
     reader = readers.load(llama, "window_first")
     ids = reader.tokens(TEXT)[:60]
     _, cache = reader.read(ids)
-    # The first token that goes in has id 1.
+    # The first input token has id 1.
     token = reader.write(cache, 60, tf.constant(1))
     hidden, _ = reader.read(np.append(ids, np.int32(1)))
     assert token.numpy() == np.argmax(reader.logits(hidden[-1:]))

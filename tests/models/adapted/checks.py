@@ -12,7 +12,7 @@ SIZES = {
 }
 LEARNED = {**SIZES, "num_heads": 4, "max_sequence_length": 24, "dropout": 0.0}
 GROUPED = {**SIZES, "num_query_heads": 4, "num_key_value_heads": 2}
-# The arguments of each backbone whose attention is known.
+# Arguments of each supported backbone.
 FAMILIES = {
     "Bert": LEARNED,
     "Roberta": LEARNED,
@@ -22,7 +22,7 @@ FAMILIES = {
     "OPT": LEARNED,
     "Bart": LEARNED,
     "Llama": GROUPED,
-    # As Llama 3.2 is, whose rotary positions are scaled by frequency.
+    # As in Llama 3.2, whose rotary positions are scaled by frequency.
     "Llama3": {
         **GROUPED,
         "tie_word_embeddings": True,
@@ -51,7 +51,7 @@ FAMILIES = {
 
 
 def make_backbone(family):
-    """A backbone with random weights, large enough for attention to matter."""
+    """Returns a backbone with random weights, large enough for attention to matter."""
     backbone = getattr(keras_hub.models, f"{family}Backbone")(**FAMILIES[family])
     rng = np.random.default_rng(0)
     for weight in backbone.weights:
@@ -60,7 +60,7 @@ def make_backbone(family):
 
 
 def make_inputs(model, length=LENGTH, padded=3):
-    """A batch of two sequences, of which the second ends in padding."""
+    """Returns a batch of two sequences. The second one ends in padding."""
     rng = np.random.default_rng(1)
     inputs = {}
     for name in model.input:
@@ -75,7 +75,7 @@ def make_inputs(model, length=LENGTH, padded=3):
 
 
 def outputs_of(model, inputs):
-    """The states of the last block at positions that are no padding."""
+    """Returns the states of the last block at positions without padding."""
     outputs = model(inputs)
     if isinstance(outputs, dict):
         name = "decoder_sequence_output" if "decoder_sequence_output" in outputs else None

@@ -1,4 +1,4 @@
-"""The folder of a tiny Llama in the layout of Hugging Face, with the files that SmolLM2 has."""
+"""Writes the folder of a tiny Llama in Hugging Face's layout, with the files of SmolLM2."""
 
 import json
 
@@ -58,7 +58,7 @@ def write_llama(folder, without=(), shards=1, dtype="float32", **config):
 
 
 def _vocabulary():
-    """A token for each byte, as byte-level BPE writes them, and one for each merge."""
+    """Returns a token for each byte, as in byte-level BPE, and one for each merge."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     tokens = [*map(chr, printable), *(chr(256 + number) for number in range(len(others)))]

@@ -37,7 +37,7 @@ def test_full_heads_give_what_the_original_gives_and_weights_come_back(family):
         layers = "global"
     adapted = rt_keras.adapt(original, heads, layers=layers)
     np.testing.assert_allclose(outputs_of(adapted, inputs), expected, atol=1e-5)
-    # Blocks that are left alone have the original's heads, Mistral's its window.
+    # Unchanged blocks have the original heads, and a window in Mistral.
     other = rt_keras.adapt(original, SPARSE, layers=[])
     np.testing.assert_allclose(outputs_of(other, inputs), expected, atol=1e-5)
     restored = rt_keras.restore(adapted)
@@ -63,7 +63,7 @@ def test_short_inputs_keep_full_attention(bert):
     adapted = rt_keras.adapt(bert, SPARSE, dense_below=16)
     np.testing.assert_allclose(outputs_of(adapted, short), outputs_of(bert, short), atol=1e-5)
     assert np.abs(outputs_of(adapted, inputs) - outputs_of(bert, inputs)).max() > 1e-2
-    # Lengths that are known at run time alone are compared then.
+    # Lengths that are only known at run time are compared then.
     names = list(short)
     dynamic = tf.function(
         lambda *x: adapted(dict(zip(names, x)))["sequence_output"],
@@ -145,7 +145,7 @@ def test_adapted_models_are_saved_and_loaded(family, tmp_path):
     loaded = keras_hub.models.Backbone.from_preset(str(tmp_path / "preset"))
     assert type(loaded) is type(adapted)
     np.testing.assert_array_equal(outputs_of(loaded, inputs), expected)
-    # The path of the weights is that of the original, by which dtypes and layouts are found.
+    # Weights have the original paths, which determine their dtypes and layouts.
     names = json.dumps([weight.path for weight in adapted.weights])
     assert "transformer_layer_0/self_attention" in names
 
@@ -231,7 +231,7 @@ def test_a_model_may_keep_its_length(bert):
 
 
 def make_wrong(case, bert):
-    """What cannot be adapted or restored."""
+    """Calls `adapt` or `restore` with wrong arguments."""
     if case == "twice":
         return rt_keras.adapt(rt_keras.adapt(bert, [FullHeads(4)]), [FullHeads(4)])
     if case == "unknown":

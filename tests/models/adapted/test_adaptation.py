@@ -1,4 +1,4 @@
-"""What the attention of an adapted model reads and keeps, as the model tells it."""
+"""Tests of `model.adaptation`, the summary of an adapted model's attention."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from tests.models.adapted.llama_folder import write_llama
 
 
 def read_of(head_groups, family="Bert"):
-    """What the heads of the first layer read."""
+    """Returns the keys that the heads of the first layer read."""
     adapted = rt_keras.adapt(make_backbone(family), head_groups)
     return [dataclasses.astuple(x)[1:] for x in adapted.adaptation.layers[0].head_groups]
 

@@ -7,7 +7,7 @@ from tests.models.adapted.checks import make_backbone
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_a_list_of_texts_is_one_batch(count):
-    """Also of two or three, which Keras takes for texts, labels and weights."""
+    """Keras would interpret two or three texts as texts, labels and weights."""
     tokenizer = keras_hub.models.BertTokenizer(
         vocabulary=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
     )

@@ -67,7 +67,7 @@ def test_long_prompts_are_read_in_chunks(task, monkeypatch, jit_compile):
     caches = (tf.nest.flatten(read["cache"]) for read in (in_chunks, whole))
     for found, expected in zip(*caches, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
-    # Of the last block the cache alone is computed; where more is, blocks share a program.
+    # Only the cache of the last block is computed. Blocks with outputs share a program.
     assert sum(name.startswith("reading") for name in task._kept.functions) == 2
     task._read_prompts(ids, np.full([2], 40), None, 41, verbose=0, with_hidden=True)
     assert sum(name.startswith("reading") for name in task._kept.functions) == 2

@@ -1,4 +1,4 @@
-"""`adapt` without heads: a window, in decoders the first tokens, and blocks of keys."""
+"""Tests of `adapt` without heads: a window, first tokens in decoders, and blocks of keys."""
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ LENGTH = 1400
 
 
 def rows_of(model, inputs):
-    """The outputs of each row of a batch."""
+    """Returns the outputs of each row of a batch."""
     return outputs_of(model, inputs).reshape(*inputs["token_ids"].shape, -1)
 
 
@@ -50,7 +50,7 @@ def test_the_layers_without_a_window_get_them():
 def test_with_keys_for_all_they_are_full_attention(llama):
     inputs = inputs_of(llama)
     expected = rows_of(llama, inputs)
-    # 376 positions lie before the last window, of which the first four are seen anyway.
+    # 376 positions are before the last window. The first four of them are always seen.
     all_keys, few = (rows_of(rt_keras.adapt(llama, keys=n), inputs) for n in (512, 16))
     np.testing.assert_allclose(all_keys, expected, atol=1e-5)
     np.testing.assert_allclose(few[:, :1024], expected[:, :1024], atol=1e-5)
@@ -100,7 +100,7 @@ def bert():
 
 
 def test_an_encoder_has_a_window_on_both_sides_and_blocks(bert):
-    # Of 24 positions, at most 20 lie outside the window.
+    # At most 20 of 24 positions are outside the window.
     inputs = make_inputs(bert, 24, padded=5)
     all_keys, few = (rt_keras.adapt(bert, keys=n) for n in (24, 4))
     blocks = SelectedBlocks(2, 2, segment_size=4, by_content=False, deviation_weight=0.0)

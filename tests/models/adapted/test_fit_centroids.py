@@ -11,7 +11,7 @@ from tests.models.adapted.checks import make_backbone, make_inputs
 
 
 def distances(model, inputs):
-    """The mean squared distance of queries and keys to their nearest centroids, by layer."""
+    """Returns the mean squared distance of queries and keys to the nearest centroid, by layer."""
     found = []
     for call in attention_calls(model, inputs):
         group, (query, _, key), _ = call.groups[0]
@@ -48,7 +48,7 @@ def test_heads_that_share_keys(make):
     assert len(fitted) == 2
     for call in attention_calls(model, inputs):
         ((group, (query, value, key), _),) = call.groups
-        # Statistics are those of a training step, which has the keys of all heads.
+        # Statistics are those of a training step, with the keys of all heads.
         group.collect(query=query, key=key, query_mask=None, key_mask=None)
         found = [np.asarray(x) for x in (group.member_counts, group.member_sums)]
         group.clear_statistics()

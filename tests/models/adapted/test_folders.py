@@ -27,7 +27,7 @@ def test_folders_give_what_kerashub_gives(tmp_path, shards):
     adapted = rt_keras.adapt(tmp_path, HEADS)
     assert type(adapted).__name__ == "AdaptedLlama3CausalLM"
     np.testing.assert_allclose(logits(adapted), logits(original), atol=1e-5)
-    # What the folder says of its length.
+    # The length in the folder's configuration.
     assert adapted.backbone.trained_length == adapted.preprocessor.sequence_length == 48
     restored = rt_keras.restore(adapted)
     kinds = [

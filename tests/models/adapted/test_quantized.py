@@ -9,7 +9,7 @@ def test_a_new_model_is_quantized(tmp_path):
     task = rt_keras.adapt(write_llama(tmp_path), [LocalHeads(4, block_size=8)])
     frozen = gc.get_freeze_count()
     task.quantize("int8")
-    # What was alive before can be collected again.
+    # Objects from before can be collected again.
     assert gc.get_freeze_count() <= frozen
     attention = task.backbone.transformer_layers[0]._self_attention_layer
     assert attention.query_dense.quantization_mode == "int8"

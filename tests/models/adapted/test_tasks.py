@@ -35,7 +35,7 @@ def make_task(family):
 
 
 def make_prompts(task):
-    """Two prompts of different lengths, of the decoder where there is an encoder."""
+    """Returns two prompts of different lengths, for the decoder if there is an encoder."""
     inputs = make_inputs(task, length=LENGTH)
     prefix = "decoder_" if "decoder_token_ids" in inputs else ""
     inputs[f"{prefix}padding_mask"][:] = 0
@@ -46,7 +46,7 @@ def make_prompts(task):
 
 
 def generate(task, inputs, prefix):
-    # Gemma's own generate() fails on token ids: it returns images, of which there are none.
+    # Gemma's own generate() fails on token ids, because it returns images.
     tensors = {name: keras.ops.convert_to_tensor(x) for name, x in inputs.items()}
     mask = f"{prefix}padding_mask"
     tensors[mask] = keras.ops.cast(tensors[mask], "bool")
@@ -104,7 +104,7 @@ def test_searches_find_what_the_original_finds(family, sampler):
     adapted.compile(sampler=sampler)
     original.compile(sampler=sampler)
     inputs, prefix = make_prompts(original)
-    # Each row by itself: beside a shorter one, the original's scores count tokens of the prompt.
+    # Each row separately: with a shorter one, the original's scores include tokens of the prompt.
     alone = [
         generate(original, {name: x[row : row + 1] for name, x in inputs.items()}, prefix)
         for row in range(2)
@@ -229,7 +229,7 @@ def test_a_row_that_has_ended_changes_no_other(heads, jit_compile):
     task = rt_keras.adapt(make_task("Llama"), heads)
     task.compile(sampler="greedy", jit_compile=jit_compile)
     inputs, _ = make_prompts(task)
-    # The long row has its one token long before the short one has all of its own.
+    # The long row finishes long before the short one.
     inputs["padding_mask"][0] = np.arange(LENGTH) < LENGTH - 1
     together = task.generate(inputs, stop_token_ids=None)["token_ids"]
     for row in range(2):
