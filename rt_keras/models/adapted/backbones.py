@@ -71,7 +71,7 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
 
     @property
     def adaptation(self):
-        """Returns an `Adaptation`, a summary of each attention layer; `print` shows a table."""
+        """Summary of each attention layer, an `Adaptation`; `print` shows a table."""
         return adaptation_of(attention_layers(self), self._chosen_layers)
 
     def get_config(self):

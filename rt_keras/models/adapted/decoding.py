@@ -16,7 +16,7 @@ class Decoding:
 
     @property
     def cached_decoding(self):
-        """Returns True if all heads can decode one position at a time."""
+        """True if all heads can decode one position at a time."""
         return all(layer.cached_decoding for layer in self._causal_attention())
 
     def _check_cached(self):

@@ -11,7 +11,7 @@ class SavedWhole(LiteRTExport):
 
     @property
     def adaptation(self):
-        """Returns an `Adaptation`, a summary of each attention layer; `print` shows a table."""
+        """Summary of each attention layer, an `Adaptation`; `print` shows a table."""
         return self.backbone.adaptation
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
