@@ -87,7 +87,8 @@ def adapt(
         ValueError: if the folder or preset does not exist, is incomplete or is damaged; the model's
             attention cannot be replaced, is quantized or is already adapted; `head_groups` is not a
             list of head groups; the heads, layers or length do not fit the model; or `head_groups`
-            is missing for a model with an encoder and a decoder or one that is not KerasHub's.
+            is missing for a model with an encoder and a decoder, one with windows in all layers, or
+            one that is not KerasHub's.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import FullHeads, LocalHeads
