@@ -93,7 +93,7 @@ def test_the_picture_of_an_encoder(tmp_path):
 def test_kinds_of_decoders_are_none_of_encoders(tmp_path):
     write_bert(tmp_path / "bert")
     args = parse(tmp_path, "--kinds", "window_first", model=str(tmp_path / "bert"))
-    with pytest.raises(ValueError, match="--kinds must be of full, window, .*: window_first"):
+    with pytest.raises(ValueError, match="--kinds must be among full, window, .*: window_first"):
         pretrained.check(args)
 
 
