@@ -142,7 +142,7 @@ def selected_blocks_cache(
         "variance": pad_to(no_key, places // block_size),
     }
     count = size(key, 2) if count is None else count
-    if isinstance(count, int) and count == 0:
+    if size(key, 2) == 0 or (isinstance(count, int) and count == 0):
         return empty
     options = block_size, segment_size, by_content, num_first_tokens
     key, value = key[:, :, :places], value[:, :, :places]
