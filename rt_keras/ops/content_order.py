@@ -46,19 +46,30 @@ def content_order(key, real, block_size):
     part = length
     while part > block_size:
         key, real, order = (tf.reshape(x, [-1, part, *x.shape[2:]]) for x in (key, real, order))
-        place = tf.argsort(_projections(key, real), stable=True)
+        place = tf.argsort(_projections(key, real, order), stable=True)
         key, real, order = (tf.gather(x, place, batch_dims=1) for x in (key, real, order))
         part //= 2
     return tf.reshape(order, [*leading, length])
 
 
-def _projections(key, real):
-    """Projects keys `[parts, n, depth]` on their first principal component, `[parts, n]`."""
+def _projections(key, real, order):
+    """Projects keys on their first principal component.
+
+    Args:
+        key: `[parts, n, depth]`.
+        real: bool `[parts, n]`.
+        order: int `[parts, n]`, the index of each key in the original order. The start depends on
+            it rather than on the order in a part, in which keys with almost equal projections
+            change places when they are rounded differently.
+
+    Returns:
+        `[parts, n]`, infinity for keys that are not real.
+    """
     weight = tf.cast(real, key.dtype)[..., None]
     total = tf.maximum(tf.reduce_sum(weight, axis=1, keepdims=True), 1.0)
     centered = (key - tf.reduce_sum(key * weight, axis=1, keepdims=True) / total) * weight
-    start = tf.cos(START_ANGLE * tf.range(key.shape[1], dtype=key.dtype))
-    axis = tf.einsum("pnd,n->pd", centered, start)
+    start = tf.cos(START_ANGLE * tf.cast(order, key.dtype))
+    axis = tf.einsum("pnd,pn->pd", centered, start)
     for _ in range(POWER_ITERATIONS):
         axis = tf.einsum("pnd,pn->pd", centered, tf.einsum("pnd,pd->pn", centered, axis))
         axis = tf.math.l2_normalize(axis, axis=1)

@@ -12,7 +12,7 @@ def halves(key, block_size):
         split = []
         for part in parts:
             centered = key[part] - key[part].mean(0)
-            axis = np.cos(START_ANGLE * np.arange(len(part))) @ centered
+            axis = np.cos(START_ANGLE * part) @ centered
             for _ in range(POWER_ITERATIONS):
                 axis = centered.T @ (centered @ axis)
                 axis /= np.linalg.norm(axis)

@@ -50,7 +50,7 @@ def by_halves(key, own, real, block_size):
             if counts:
                 mean = np.mean([key[i] for i in counts], axis=0)
                 centered = {i: key[i] - mean for i in counts}
-                axis = sum(np.cos(START_ANGLE * part.index(i)) * centered[i] for i in counts)
+                axis = sum(np.cos(START_ANGLE * (i - own[0])) * centered[i] for i in counts)
                 for _ in range(POWER_ITERATIONS):
                     axis = sum((centered[i] @ axis) * centered[i] for i in counts)
                     norm = np.linalg.norm(axis)
