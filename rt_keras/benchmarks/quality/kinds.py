@@ -11,10 +11,12 @@ future. `random_members` draws members by position, independent of the tokens. T
 about the future, but a query that is in no cluster sees nothing.
 """
 
+import math
 import random
 from functools import partial
 
 import rt_keras
+from rt_keras.layers.key_sets import SelectedBlocks, Window
 
 
 def full(heads, keys, clusters):
@@ -64,6 +66,18 @@ def dense(heads, keys, clusters, selection, kernel_size=1):
     return [DenseHeads(heads, **_window_and_cluster(keys, clusters), **options)]
 
 
+def selected_blocks(heads, keys, clusters, by_content):
+    """Heads that see half of the keys in a window and half in the blocks with the best scores."""
+    near = keys - keys // 2
+    # Segments, which are divided into blocks, are blocks of the window.
+    segment = 2 ** round(math.log2(block_size(near)))
+    size = min(4, segment)
+    window = Window(segment, max_relative_distance=2 * segment - 1)
+    options = {"segment_size": segment, "by_content": by_content}
+    blocks = SelectedBlocks(size, num_blocks=max(1, keys // 2 // size), **options)
+    return [rt_keras.layers.Heads(heads, [window, blocks])]
+
+
 KINDS = {
     "full": full,
     "local": local,
@@ -89,6 +103,9 @@ KINDS = {
     "local_routing_frozen": local_routing,
     # One cluster holds all positions, so a query sees its last positions twice.
     "local_routing_one_cluster": partial(local_routing, num_clusters=1),
+    # Blocks of 4 neighboring keys, and of 4 similar ones.
+    "blocks": partial(selected_blocks, by_content=False),
+    "content_blocks": partial(selected_blocks, by_content=True),
     # All keys instead of a cluster's; random keys; the best keys, without and with convolution.
     "local_routing_all": partial(dense, selection="all"),
     "local_routing_random": partial(dense, selection="random"),
