@@ -31,6 +31,9 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
         The losses, float32 `[batch, length]`, NaN for labels out of range; and the labels with the
         largest logits, int32 `[batch, length]`.
 
+    Source: Wijmans et al. 2024, Cut Your Losses in Large-Vocabulary Language Models, which likewise
+    recomputes the logits in the gradient. The soft cap is that of Gemma Team 2024, Gemma 2.
+
     >>> hidden, table = tf.random.normal([2, 5, 8]), tf.random.normal([100, 8])
     >>> labels = tf.zeros([2, 5], tf.int32)
     >>> losses, likeliest = chunked_cross_entropy(hidden, table, labels, chunk_size=4)

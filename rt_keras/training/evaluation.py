@@ -60,6 +60,17 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
 
     Raises:
         ValueError: if there is nothing to score, or the model does not support the context.
+
+    >>> from rt_keras.training.config import make_config
+    >>> from rt_keras.training.experiment import Experiment
+    >>> settings = {"model.num_layers": 1, "model.hidden_dim": 16, "data.sequence_length": 64}
+    >>> experiment = Experiment(make_config(settings))
+    >>> model = experiment.make_model()
+    >>> model.preprocessor = experiment.preprocessor
+    >>> texts = tf.data.Dataset.from_tensors("Once upon a time")
+    >>> scores = evaluate(model, texts, batch_size=1)
+    >>> scores["bytes"], scores["tokens"]
+    (16, 17)
     """
     task, strategy = task_of(model), model.distribute_strategy
     _check_context(task, context, stride)

@@ -165,6 +165,13 @@ def restore(model):
 
     Raises:
         ValueError: if the model is not adapted or is quantized.
+
+    >>> import keras_hub, rt_keras
+    >>> from rt_keras.layers import LocalHeads
+    >>> bert = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    >>> adapted = rt_keras.adapt(bert, [LocalHeads(2, block_size=4)])
+    >>> type(rt_keras.restore(adapted)).__name__
+    'BertBackbone'
     """
     backbone = backbone_of(model)
     if not isinstance(backbone, keras_hub.models.Backbone):
