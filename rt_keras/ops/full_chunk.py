@@ -111,7 +111,7 @@ def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
 
     def attend_block(number, *before):
         start = number * KEYS_AT_ONCE
-        # The last block is as long as the others, and overlaps the one before if needed.
+        # The last block is as long as the others, and overlaps the previous one if needed.
         first = tf.minimum(start, room - KEYS_AT_ONCE)
         of_block = None if seeds is None else seeds[number]
         found = attend_keys(first, KEYS_AT_ONCE, start, of_block)

@@ -73,7 +73,7 @@ def nearest_attention(
     with n · (window_size + B) products; see `nearest_sorted.py`. Separate keys need twice
     as many; see `nearest_tiles.py`. With p probes there are p times as many queries.
 
-    Queries may be grouped: each head of keys, values and centroids then serves heads / key_heads
+    With grouped-query attention, each key/value head and its centroids serve heads / key_heads
     consecutive query heads. Its keys are sorted once, unless there are relative positions.
 
     Args:
@@ -95,8 +95,8 @@ def nearest_attention(
         scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
         shift_keys: bool, see above; only with `key` None and without a `block_size`. A position
             that `key_mask` hides still counts toward `window_size`. Defaults to False.
-        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
-            `block_size` None, the default, nothing is left out.
+        block_size, look_back: ints, the local window to leave out; see `local_attention`.
+            `block_size` defaults to None, which leaves out nothing.
         normalize: bool, whether q and k in the logits are normalized; clusters are always those of
             normalized vectors. Defaults to True.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which

@@ -113,7 +113,7 @@ def nearest_chunk(
 
 
 def _attend(query, of_queries, new, of_keys, cache, position, attend_own, options):
-    """Computes attention of a chunk to its own members, and to those before it.
+    """Computes attention of a chunk to its own members and to earlier ones.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.

@@ -43,7 +43,7 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         batch_size: int, the number of sequences or examples in the batch of one replica. Defaults
             to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.
-        context: string, what precedes a token of a language model. "window" is the part of its
+        context: string, the context of a token of a language model. "window" is the part of its
             sequence before it. "sliding" uses overlapping windows of that length: each window
             begins `stride` tokens after the previous one and scores the new tokens. "carry" is the
             whole document before the token, read in chunks of `batch_size` sequences with the

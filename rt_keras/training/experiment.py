@@ -102,7 +102,8 @@ def load_model(path):
 
     >>> import tempfile
     >>> from rt_keras.training.config import make_config
-    >>> model = Experiment(make_config({"model.num_layers": 1, "model.hidden_dim": 16})).make_model()
+    >>> config = make_config({"model.num_layers": 1, "model.hidden_dim": 16})
+    >>> model = Experiment(config).make_model()
     >>> folder = tempfile.mkdtemp()
     >>> model.save_to_preset(folder)
     >>> loaded = load_model(folder)

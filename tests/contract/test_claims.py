@@ -1,4 +1,4 @@
-"""What every kind of heads says of itself is what it does; and a kind that lies is found out."""
+"""Tests that every kind of heads does what it declares, and that false declarations fail."""
 
 import keras
 import pytest
@@ -72,7 +72,7 @@ class SaysItTakesMasks(LocalHeads):
 
 
 class SaysItGivesWeights(LocalHeads):
-    """What it gives is no sum of values."""
+    """Returns outputs that are not sums of values."""
 
     def attend(self, **arguments):
         return super().attend(**arguments) ** 2

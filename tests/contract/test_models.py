@@ -32,7 +32,7 @@ KINDS = [
 ]
 
 
-# The tests of one kind follow one another, and what they have compiled goes before the next.
+# The tests of one kind run consecutively; their compiled functions are dropped before the next.
 @pytest.fixture(scope="module", params=KINDS)
 def name(request):
     yield request.param
@@ -144,7 +144,7 @@ def test_rotary_positions(name):
 
 
 def test_adapted(name):
-    """In the place of Keras's attention: the same weights, in whose place it can be put back."""
+    """Replaces Keras's attention, with the same weights, and restores it."""
     for form, chosen in forms(name).items():
         if "num_key_value_heads" in chosen:
             # Keras's own attention has none.

@@ -45,7 +45,7 @@ def lacks(thing):
     text = inspect.getdoc(thing) or ""
     is_class = inspect.isclass(thing)
     computes = thing.__module__.split(".")[1] in ("ops", "layers", "t2t")
-    # The page of the base class says how heads are called.
+    # The page of the base class has the call arguments of heads.
     is_kind = is_class and issubclass(thing, layers.HeadGroup) and thing is not layers.HeadGroup
     is_kind |= is_class and issubclass(thing, layers.key_sets.KeySet)
     call = thing.__init__ if is_class else thing
