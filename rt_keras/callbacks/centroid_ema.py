@@ -1,4 +1,4 @@
-"""The callback that moves the centroids of routing heads."""
+"""The callback that updates the centroids of routing heads."""
 
 import keras
 import tensorflow as tf
@@ -14,7 +14,7 @@ from rt_keras.layers.centroids import heads_with_centroids
 
 
 class CentroidEMA(keras.callbacks.Callback):
-    """Moves the centroids and load biases of every `RoutingHeads` in the model after each batch.
+    """Updates the centroids and load biases of every `RoutingHeads` in the model after each batch.
 
     Let q_c and k_c be the means of the queries and keys nearest to centroid c, and n_c their
     number:
@@ -115,7 +115,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self._heads = None
 
     def set_model(self, model):
-        """Sets the model whose centroids to move. `fit` calls this method.
+        """Sets the model whose centroids are updated. `fit` calls this method.
 
         Args:
             model: a model whose layers all exist.
@@ -151,7 +151,7 @@ class CentroidEMA(keras.callbacks.Callback):
         replica = tf.distribute.get_replica_context()
         if replica is None:
             return self._update_all()
-        # All replicas move the one state together.
+        # All replicas update the one state together.
         return replica.merge_call(lambda strategy: self._update_all())
 
     def on_train_begin(self, logs=None):
@@ -237,7 +237,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self._assign_or_start_over(heads, moved, samples, empty_batches)
 
     def _assign_or_start_over(self, heads, moved, samples, empty_batches):
-        """Assigns the moved centroids, or samples to those that start or restart from one."""
+        """Assigns the updated centroids, or samples to those that start or restart from one."""
         start = tf.zeros_like(empty_batches, dtype=tf.bool)
         if self.initialize_from_batch:
             start |= tf.equal(heads.updates, 0)

@@ -144,7 +144,7 @@ class T2TSubwordTokenizer(ListTokenizer):
 def _read(path):
     """Reads the subtokens of a file."""
     text = read_utf8(path)
-    # Not str.splitlines: subtokens may hold other line separators.
+    # str.splitlines would split subtokens that contain other line separators.
     lines = text.removesuffix("\n").split("\n") if text else []
     return [_unquoted(path, number, line.strip()) for number, line in enumerate(lines, 1)]
 

@@ -13,8 +13,8 @@ class CausalClusteredHeads(Heads):
     See `rt_keras.ops.causal_clustered_attention` for the equation. In `ClusteredHeads`, queries
     share the attention of the mean of similar queries of the sequence. Here, centroids learned from
     the queries of past batches replace these means, so output i depends only on positions up to i.
-    The cache does not grow with the sequence. For how centroids learn, and for the weights of the
-    layer, see `rt_keras.layers.CentroidHeads`.
+    The cache does not grow with the sequence. See `rt_keras.layers.CentroidHeads` for how centroids
+    learn and for the weights of the layer.
 
     Args:
         num_heads: int, number of heads in the group.

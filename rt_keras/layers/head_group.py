@@ -111,7 +111,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     can_be_dense = True
     # The function that turns logits into attention weights.
     attention_activation = "softmax"
-    # Whether the group has centroids, which `CentroidEMA` moves.
+    # Whether the group has centroids, which `CentroidEMA` updates.
     has_centroids = False
     # Whether outputs contain terms other than weighted sums of the values.
     adds_to_values = False

@@ -67,8 +67,8 @@ class LocalRoutingHeads(Heads):
     The logits of routed keys use normalized vectors, the scale and the bias. Without `normalize`,
     they use the vectors without normalization.
 
-    For how centroids learn, and for the other weights of the layer, see
-    `rt_keras.layers.CentroidHeads`.
+    See `rt_keras.layers.CentroidHeads` for how centroids learn and for the other weights of the
+    layer.
 
     Args:
         num_heads: int, number of heads in the group.

@@ -44,7 +44,7 @@ def indices_of_largest(x, count):
         marked = pad_axis(tf.cast(marked, tf.float32), len(rows), 0, runs * RUN_SIZE - length)
         return tf.reshape(marked, [*rows, runs, RUN_SIZE])
 
-    # Larger entries come first, so that equal ones fill the remaining places.
+    # Larger entries come first, so that equal ones fill the remaining slots.
     marked = tf.concat([in_runs(bits > least), in_runs(bits == least)], axis=-2)
     inside = tf.einsum("...rn,mn->...rm", marked, _triangle(RUN_SIZE, 0))
     before = tf.einsum("...r,sr->...s", inside[..., -1], _triangle(2 * runs, -1))

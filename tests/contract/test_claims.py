@@ -10,7 +10,7 @@ from tests.contract.claims import CLAIMS
 from tests.contract.kinds import NAMES, SINGLES, Heads, label, layers
 from tests.contract.ways import compute_the_same
 
-pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)

@@ -23,7 +23,7 @@ from tests.contract.kinds import (
 from tests.contract.models import FEATURES, attention, forms, inputs, model_of
 from tests.contract.ways import agree
 
-pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 # The others run end to end.
 ALWAYS = ("FullHeads",)
 KINDS = [

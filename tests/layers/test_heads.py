@@ -174,7 +174,7 @@ def test_a_model_is_saved_and_loaded(name, tmp_path):
     assert loaded.layers[-1].head_groups[0].key_sets == tuple(UNIONS[name])
 
 
-@pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+@pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 @pytest.mark.parametrize("name", UNIONS)
 def test_training_by_xla(name):
     tokens = keras.Input([LENGTH, 8])

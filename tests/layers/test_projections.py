@@ -18,7 +18,7 @@ from tests.layers import checks
 from tests.layers.test_multi_head_attention import mixed
 from tests.ops import reference
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
 def test_head_dense():

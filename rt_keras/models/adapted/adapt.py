@@ -1,4 +1,4 @@
-"""`adapt` and `restore`: replaces the attention heads of an existing model, and the inverse."""
+"""`adapt` and `restore`: replacement of the attention heads of a model, and its inverse."""
 
 import functools
 import inspect
