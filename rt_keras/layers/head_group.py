@@ -20,7 +20,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     Subclasses define which keys a query attends to. `MultiHeadAttention` projects its inputs once
     and gives each group its heads. A group is called with `(query, value, key, ...)`, each
     `[batch, heads, length, depth]`, and returns `[batch, heads, length, value_depth]`. Most kinds
-    are unions of sets of keys, see `Heads`. Other subclasses implement `attend`, usually by naming
+    are unions of sets of keys; see `Heads`. Other subclasses implement `attend`, usually by naming
     an op, and optionally the hooks `before_attention` and `after_attention`.
 
     Queries may be grouped: there are fewer key/value heads, `key_heads`, and each serves num_heads

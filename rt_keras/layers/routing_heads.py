@@ -16,7 +16,7 @@ class RoutingHeads(Heads):
     i. With "balanced", the assignment of the paper, the routing depends on later positions, and so
     do the outputs even if attention is causal.
 
-    For how centroids learn, and for the weights of the layer, see `rt_keras.layers.CentroidHeads`.
+    See `rt_keras.layers.CentroidHeads` for how centroids learn and for the weights of the layer.
 
     Args:
         num_heads: int, number of heads in the group.

@@ -111,11 +111,11 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
                 entries "token_ids" and "padding_mask", with `decoder_prefix` before their names,
                 are int and bool `[batch, max_length]`. The mask is True at the prompts, which are
                 left-aligned and have at least one token.
-            stop_token_ids: ids that end a sequence. Defaults to None, no stop tokens.
+            stop_token_ids: ids that end a sequence. Defaults to None, for no stop tokens.
             sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
                 with.
             prefill_length: int, number of positions of prefill, at least the length of the shortest
-                prompt. Defaults to None, that length, which XLA cannot compile since it is not
+                prompt. Defaults to None, for that length, which XLA cannot compile since it is not
                 static.
 
         Returns:

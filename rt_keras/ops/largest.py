@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, pad_axis, sizes
 
-# Number of bits of an entry, which halving finds one by one.
+# Number of bits of an entry, found one at a time by halving.
 BITS = 32
 # Number of entries of a row that are counted together.
 RUN_SIZE = 16
@@ -61,7 +61,7 @@ def are_largest(x, count):
 
     Args:
         x: `[..., length]`, compared in float32.
-        count: int; True for all entries if there are no more.
+        count: int; if a row has at most this many entries, all are True.
 
     Returns:
         bool `[..., length]`, with more than `count` entries True if entries are equal.

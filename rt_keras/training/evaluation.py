@@ -49,8 +49,8 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
             whole document before the token, read in chunks of `batch_size` sequences with the
             cache of the previous chunks. Other models support only "window". Defaults to
             "window".
-        stride: int, at most the length of a sequence; for "sliding" only. Defaults to None, half of
-            that length.
+        stride: int, at most the length of a sequence; for "sliding" only. Defaults to None, for
+            half of that length.
 
     Returns:
         A dictionary of the scores in the task's `text_units` and `units`, the counts of its

@@ -30,7 +30,7 @@ def _joint_tokens_and_positions(backbone, token_ids, positions):
 
 
 def _learned(backbone, positions):
-    """Clips positions to the learned ones, which those of padding and finished rows may exceed."""
+    """Clips positions, since those of padding and finished rows may exceed the learned ones."""
     return keras.ops.clip(positions, 0, backbone.max_sequence_length - 1)
 
 
