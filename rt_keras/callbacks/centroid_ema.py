@@ -30,9 +30,10 @@ class CentroidEMA(keras.callbacks.Callback):
     (1 - λ) of that single mean. "count" makes one update for the queries and a second one for the
     keys. A centroid without members keeps its value.
 
-    The load bias keeps clusters from collapsing into one. It depends only on past batches, so
-    causal routing stays causal. Statistics are summed over replicas. The s batches of one execution
-    (`steps_per_execution`) make one update with λ^s. Layers with `trainable=False` do not change.
+    The load bias, a form of load balancing, keeps clusters from collapsing into one. It depends
+    only on past batches, so causal routing stays causal. Statistics are summed over replicas. The s
+    batches of one execution (`steps_per_execution`) make one update with λ^s. Layers with
+    `trainable=False` do not change.
 
     In a custom training loop, call `set_model` once before the loop and `update_centroids` after
     each batch.

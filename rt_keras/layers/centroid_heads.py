@@ -17,9 +17,9 @@ class CentroidHeads(Centroids, HeadGroup):
     centroid_μ(x)‖²` for queries and keys each, is added to the model's loss. With
     `trainable=False`, the layer collects no statistics and its centroids are not updated.
 
-    With grouped queries (see `HeadGroup`), heads that share keys also share centroids, which learn
-    from the queries of all these heads. In kinds that rank all positions, such as `RoutingHeads`
-    with assignment "balanced", each head has separate centroids.
+    With grouped-query attention (see `HeadGroup`), heads that share keys also share centroids,
+    which learn from the queries of all these heads. In kinds that rank all positions, such as
+    `RoutingHeads` with assignment "balanced", each head has separate centroids.
 
     Args:
         num_heads: int, number of heads in the group.

@@ -55,9 +55,9 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         bias_constraint: constraint of the biases, which applies to `[heads, depth]`. Defaults to
             None.
         seed: int, seed of the dropout. Defaults to None.
-        num_key_value_heads: int or None, number of key/value heads, for grouped queries: each
-            serves num_heads / num_key_value_heads consecutive query heads of the same group. None
-            for the number of heads. Defaults to None.
+        num_key_value_heads: int or None, number of key/value heads, for grouped-query attention:
+            each serves num_heads / num_key_value_heads consecutive query heads of the same group.
+            None for the number of heads. Defaults to None.
         rotary_embedding: layer that rotates queries and keys by their positions, such as
             `keras_hub.layers.RotaryEmbedding()`, or None. It is called on
             `[batch, length, heads, depth]` with the argument `positions`. Positions include padding
@@ -112,7 +112,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     >>> layer(x, x, use_causal_mask=True).shape
     TensorShape([1, 50, 32])
 
-    With rotary positions and grouped queries, as in Llama:
+    With rotary embeddings and grouped-query attention, as in Llama:
 
     >>> import keras_hub
     >>> layer = MultiHeadAttention(

@@ -13,8 +13,8 @@ from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
 )
 from rt_keras.ops.blocks import size
 
-# Prompts with more tokens are read in chunks of this size, if the heads support it, to bound
-# memory.
+# Number of tokens in a chunk of the chunked prefill, which bounds memory for longer prompts if the
+# heads support it.
 PROMPT_CHUNK = 8192
 
 

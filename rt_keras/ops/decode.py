@@ -1,4 +1,4 @@
-"""Decoding: attention of one position to the cached keys and values of earlier ones.
+"""Decode steps: attention of one position to the keys and values in a KV cache.
 
 Every kind that can be decoded has a file with two functions: `..._cache` builds the cache from the
 keys and values of the prompt, and `..._step` adds one position to it and attends. A cache is a

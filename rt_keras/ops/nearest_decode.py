@@ -34,7 +34,7 @@ def nearest_cache(
         key: `[batch, heads, length, depth]`, not normalized, from the first position; the queries
             if these are shared.
         value: `[batch, key_heads, length, value_depth]`. With `shift_keys`, key_heads may be less
-            than heads; see grouped queries in `nearest_attention`.
+            than heads; see grouped-query attention in `nearest_attention`.
         centroids: `[key_heads, clusters, depth]`.
         count: int scalar, number of positions in the cache, the first ones; others are padding.
         window_size: int, maximum number of keys that a query attends to in one cluster.

@@ -70,9 +70,10 @@ def adapt(
             as the one that a classifier reads; see `MultiHeadAttention`. Only for KerasHub models
             without a cache, such as encoders. Defaults to None, for no global tokens.
         max_sequence_length: int, new maximum length, at least that of the model. Learned positions
-            are extended. Rotary ones are scaled; a restored model has the original ones. The
-            preprocessor of a task keeps as many tokens. Defaults to None, for unchanged positions.
-        trained_length: int, length that a model with rotary positions was trained on, required for
+            are extended. Those of rotary embeddings are scaled; a restored model has the original
+            ones. The preprocessor of a task keeps as many tokens. Defaults to None, for unchanged
+            positions.
+        trained_length: int, length that a model with rotary embeddings was trained on, required for
             those with `max_sequence_length`. Defaults to None, for the length in the files of a
             folder.
         position_extension: "repeat" or "interpolate", the method of extending learned positions.

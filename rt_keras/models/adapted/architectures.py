@@ -88,7 +88,7 @@ MISSING = {
     "Qwen3Backbone": "norms of queries and keys",
     "QwenMoeBackbone": "mixtures of experts",
     "Qwen3MoeBackbone": "mixtures of experts",
-    "SmolLM3Backbone": "layers without rotary positions",
+    "SmolLM3Backbone": "layers without rotary embeddings",
 }
 
 

@@ -33,7 +33,7 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
             window. The other blocks keep full attention or their window. Defaults to None, for all
             blocks.
         dense_below, num_global_tokens: see `rt_keras.adapt`.
-        rotary_scale: float, divisor of rotary positions. Defaults to 1.
+        rotary_scale: float, divisor of the positions of rotary embeddings. Defaults to 1.
         trained_length: int, length of the sequences that the model was trained on. Defaults to
             None, for an unknown length.
         **kwargs: arguments of the backbone.
