@@ -119,7 +119,7 @@ class CentroidEMA(keras.callbacks.Callback):
         """Sets the model whose centroids are updated. `fit` calls this method.
 
         Args:
-            model: a model whose layers all exist.
+            model: a model in which all layers have been created.
 
         Raises:
             ValueError: if the model has no `RoutingHeads`.

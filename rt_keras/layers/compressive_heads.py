@@ -32,7 +32,7 @@ class CompressiveHeads(Heads):
             window. None disables them. Otherwise, each slot of the memory also has a learned
             vector. Defaults to None.
         reconstruction_weight: float, weight of the loss of "conv". Defaults to 1.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

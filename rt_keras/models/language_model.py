@@ -17,7 +17,7 @@ from rt_keras.ops.blocks import size
 
 
 class LanguageModel(PublishedPresets, ChunkedLoss):
-    """Mixin of language models that computes logits of each next token and generates.
+    """Mixin of language models that computes logits of each next token and generates text.
 
     ```
     logits = hidden_states(inputs) · token_embeddingᵀ
@@ -115,8 +115,8 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
             sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
                 with.
             prefill_length: int, number of positions of prefill, at least the length of the shortest
-                prompt. Defaults to None, for that length, which XLA cannot compile since it is not
-                static.
+                prompt. Defaults to None, for that length, which is not static, so XLA cannot
+                compile it.
 
         Returns:
             A dictionary of the same two names: the prompts with the generated tokens, and a mask

@@ -58,7 +58,7 @@ def check_activation(activation, reason=None):
 
     Args:
         activation: string.
-        reason: string, the option that requires softmax. Defaults to None, if there is none.
+        reason: string, the option that requires softmax. Defaults to None, for no such option.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(

@@ -131,7 +131,7 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
         configs: list of configurations of head groups.
         num_heads: int, number of heads of the layer.
         dtype: dtype policy of the layer.
-        dense_below: int, see `HeadGroup`, for groups that support it. Defaults to None, for the
+        dense_below: int, for groups that support it; see `HeadGroup`. Defaults to None, for the
             values in the configurations.
 
     Returns:
