@@ -20,7 +20,7 @@ def sparsemax(logits):
 
     Returns:
         `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
-        Rows of only minus infinity get only zeros.
+        Rows that contain only minus infinity get zeros.
 
     Source: Martins and Astudillo 2016, From Softmax to Sparsemax.
 
@@ -42,7 +42,7 @@ def entmax15(logits):
 
     Returns:
         `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
-        Rows of only minus infinity get only zeros.
+        Rows that contain only minus infinity get zeros.
 
     Source: Peters et al. 2019, Sparse Sequence-to-Sequence Models, section 3; in attention: Correia
     et al. 2019, Adaptively Sparse Transformers.
