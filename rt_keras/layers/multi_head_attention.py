@@ -102,9 +102,9 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             tokens or attention weights, there are more than `num_global_tokens` global tokens, or
             heads that share keys belong to different groups or use queries as keys.
 
-    Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2; grouped
-    queries: Ainslie et al. 2023, GQA; rotations: Su et al. 2021, RoFormer; global tokens: Beltagy
-    et al. 2020, section 3.1.
+    Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2;
+    grouped-query attention: Ainslie et al. 2023, GQA; rotary embeddings: Su et al. 2021, RoFormer;
+    global tokens: Beltagy et al. 2020, section 3.1.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> layer = MultiHeadAttention([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], key_dim=8)
