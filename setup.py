@@ -1,6 +1,6 @@
-"""Packaging of rt_keras: what it needs, in ranges that were installed and tested together.
+"""Packaging of rt_keras, with requirements in ranges that were installed and tested together.
 
-`docs/versions.md` says which versions were tried, and `.ci/versions` tries them.
+`docs/versions.md` lists the tested versions, and `.ci/versions` tests them.
 """
 
 import os
@@ -72,6 +72,7 @@ EXTRAS = {
         "pytest-xdist>=3.6,<4",
         "hypothesis>=6.100,<7",
         "ruff>=0.17,<0.18",
+        "codespell>=2.4,<3",
         "jsonschema>=4.20,<5",
         "nbclient>=0.10,<1",
         "ipykernel>=6.29,<8",
@@ -86,10 +87,10 @@ PYTHONS = ("3.11", "3.12")
 
 
 def on_supported(requirements):
-    """The requirements, for supported versions of Python alone.
+    """Returns the requirements, restricted to supported versions of Python.
 
-    On others pip's one line about the version is all that it says. Otherwise it might come upon a
-    package first that does not support them either, and list all versions of that.
+    On other versions, pip then prints only one line about the version. Otherwise, it could first
+    find a package that does not support them either and list all of its versions.
     """
     python = f'python_version >= "{PYTHONS[0]}" and python_version <= "{PYTHONS[-1]}"'
     return [f"{requirement}; {python}" for requirement in requirements]

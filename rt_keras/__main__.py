@@ -54,7 +54,7 @@ def silence_logs():
 
 def filter_lines(source, target):
     """Copies lines from one file descriptor to another, except log lines, until the end."""
-    # An interruption is for the parent, which may still write lines.
+    # The parent handles interruptions and may still write lines.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(source, "rb") as lines:
         for line in lines:

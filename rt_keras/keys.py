@@ -81,7 +81,7 @@ def key(default, meaning, allowed=None):
     Args:
         default: the default value; `dataclasses.MISSING` for a required key.
         meaning: string, the meaning of the key, in a few words.
-        allowed: the `Allowed` values. Defaults to None, all values of the type.
+        allowed: the `Allowed` values. Defaults to None, for all values of the type.
 
     Returns:
         A `dataclasses.field`. Its annotation must be `bool`, `int`, `float` or `str`, or one of

@@ -185,7 +185,7 @@ def check_range(args, name, lowest, highest=None):
         args: namespace of the options.
         name: string, the option, with underscores.
         lowest: number, the minimum value.
-        highest: number, the maximum value. Defaults to None, no limit.
+        highest: number, the maximum value. Defaults to None, for no limit.
 
     >>> import argparse
     >>> check_range(argparse.Namespace(top_k=0), "top_k", 1, 258)

@@ -53,7 +53,7 @@ _drawn = []
 
 @contextlib.contextmanager
 def _alone(progress):
-    """Draws a bar in place of the bar around it."""
+    """Draws a bar that replaces the bar around it."""
     outer = _drawn[-1:]
     for other in outer:
         other.stop()

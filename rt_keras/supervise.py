@@ -115,7 +115,7 @@ def run_together(commands, events, grace=10.0):
 
 
 def _start(arguments, environment, shown):
-    """Starts a process. Its output is shown or can be read."""
+    """Starts a process whose output is shown, or piped to this process."""
     return subprocess.Popen(
         arguments,
         env={**os.environ, **environment},

@@ -39,7 +39,7 @@ def try_imports(names):
 
 
 def _run(names):
-    """Returns the results of a process before it ended, and its exit status."""
+    """Returns the results that a process wrote, and its exit status."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found"
         path.touch()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.temporaries import COMPILE_FAST
 
-# First calls trace and compile, so the time of one example says nothing.
+# First calls trace and compile, so the time of one example is not meaningful.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -39,14 +39,14 @@ def pytest_collection_finish():
     # function holds on to. All operations share one.
     stack = tf_stack.extract_stack()
     tf_stack.extract_stack = lambda stacklevel=1: stack
-    # What is imported stays, and need not be searched for garbage again and again.
+    # Imported objects stay, so the garbage collector does not need to search them repeatedly.
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def garbage_is_gone_after_a_module():
-    """Models are garbage in circles, which Python looks for ever more rarely as memory fills.
+    """Collects models: cyclic garbage, which Python searches for less often as memory fills.
 
     What stays need not be searched again: where Keras quantizes a layer, it asks for each weight.
     """

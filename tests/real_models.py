@@ -2,8 +2,8 @@
 
     python -m tests.real_models --text BOOK.txt --smollm2 DIR --gemma3 DIR --minilm DIR
 
-runs every check of the models that are given, each in a process of its own, and prints what it
-measured beside its target. It takes about half an hour on two cores that do nothing else, and
+runs every check of the given models, each in a separate process, and prints the measured figures
+with their targets. It takes about half an hour on two cores that do nothing else, and
 8 GB. Folders have the layout of Hugging Face.
 """
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# XLA compiles in half the time without LLVM's optimisations and in one piece. Values stay within
-# the tests' tolerances, and the memory that XLA plans is the same.
+# XLA compiles in half the time without LLVM's optimizations and without splitting the code. Values
+# stay within the tests' tolerances, and the memory that XLA plans is the same.
 COMPILE_FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 
 
@@ -21,7 +21,7 @@ def temporaries(script):
 
     Args:
         script: Python that calls functions of `tf.function(jit_compile=True)`, each with another
-            name; it runs in a process of its own.
+            name; it runs in a separate process.
 
     Returns:
         A dictionary of bytes by the functions' names.

@@ -1,6 +1,6 @@
 """Draws `nearest` routing step by step: assign, sort, attend, move.
 
-The numbers come from the ops. Vectors have three dimensions, so that normalised ones lie on a
+The numbers come from the ops. Vectors have three dimensions, so that normalized ones lie on a
 circle. `python docs/pictures/routing_steps.py FOLDER` draws the pictures of
 `docs/understand/routing.md`.
 """
@@ -21,7 +21,7 @@ from rt_keras.ops.routing import cluster_statistics, normalize
 LENGTH, WINDOW, CLUSTERS = 24, 4, len(COLORS)
 # Far less than in a training, so that one update can be seen.
 DECAY = 0.5
-# Two directions in the plane of normalised vectors, whose entries add up to 0.
+# Two directions in the plane of normalized vectors, whose entries add up to 0.
 PLANE = np.array([[1, -1, 0], [1, 1, -2]]) / np.sqrt([[2], [6]])
 
 
@@ -29,7 +29,7 @@ class Example(NamedTuple):
     """A sequence that is routed.
 
     Args:
-        points: float `[LENGTH, 2]`, the normalised vectors in their plane.
+        points: float `[LENGTH, 2]`, the normalized vectors in their plane.
         centroids, moved: float `[CLUSTERS, 2]`, before and after an update.
         clusters: int `[LENGTH]`.
         seen: bool `[LENGTH, LENGTH]`, whether a query sees a key.
@@ -71,7 +71,7 @@ def _circle(angles):
 
 
 def draw_assignment(axis, found):
-    """Vectors on their circle, each in the colour of its nearest centroid."""
+    """Draws vectors on their circle, each in the color of its nearest centroid."""
     radius = np.linalg.norm(found.points, axis=-1).mean()
     _draw_circle(axis, radius)
     axis.scatter(*found.points.T, c=[COLORS[c] for c in found.clusters], s=36, zorder=2)

@@ -34,7 +34,7 @@ def first_positions(model, inputs, count=None):
         model: any model of `rt_keras.models`.
         inputs: a batch of inputs of the model. Only its first sequence is used.
         count: int, the number of queries and of keys, at most a few hundred, because weights of all
-            pairs are returned. The model runs on the whole sequence. Defaults to None, all
+            pairs are returned. The model runs on the whole sequence. Defaults to None, for all
             positions.
 
     Returns:
@@ -79,7 +79,7 @@ def draw(maps, path, chosen=None):
         maps: the dictionary that `attention_maps` returned.
         path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
-        chosen: list of pairs (layer, head), both from 0. Defaults to None, all heads.
+        chosen: list of pairs (layer, head), both from 0. Defaults to None, for all heads.
     """
     if chosen is None:
         chosen = [(i, head) for i, heads in enumerate(maps["heads"]) for head in range(len(heads))]

@@ -17,7 +17,7 @@ from rt_keras.tables import table
 
 # Keys in a block.
 BLOCK_SIZE = 8
-# The share of the mass that `keys` counts keys for.
+# The share of the attention mass for which `keys` counts keys.
 MASS = 0.9
 # The measures of each head: headings, formats and titles of pictures.
 SHARES = {

@@ -32,7 +32,7 @@ def tokens_of_a_run(length, batch):
 def prepare(length, batch):
     """Packs text files and makes a function that reads batches of them, as training does.
 
-    Sequences come from random places of the packed files. A run is a pass over the files, but at
+    Sequences start at random positions of the packed files. A run is a pass over the files, but at
     most `MOST` batches.
 
     Args:
@@ -77,7 +77,7 @@ def prepare_start(gigabytes, step, length, batch):
     """Makes large packed files and a function that starts to read them at a step.
 
     The files are sparse: they have the given size but take no disk space. The tokens affect neither
-    the place where training starts nor the checks before it.
+    the position where training starts nor the checks before it.
 
     Args:
         gigabytes: int, the total size of the files.

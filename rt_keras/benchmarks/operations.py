@@ -71,7 +71,7 @@ KINDS = tuple(_keys_and_directions(1, 1, 1))
 def prepare_product(size=SIZE):
     """Makes two float32 matrices and a function that multiplies them, compiled with XLA.
 
-    A run takes `2 size³` operations. Divided by its seconds, they are the rate of the machine.
+    A run takes `2 size³` operations. Their number divided by its seconds is the machine's rate.
 
     Args:
         size: int, the number of rows and columns. Defaults to `SIZE`.

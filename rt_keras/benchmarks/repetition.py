@@ -141,7 +141,7 @@ def build(kind, settings, length):
 
 
 def train(kind, settings):
-    """Trains a kind on short sequences.
+    """Trains a model with one kind of heads on short sequences.
 
     Args:
         kind: string, one of `KINDS` that is not in `MEMORIES`.

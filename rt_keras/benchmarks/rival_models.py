@@ -1,8 +1,8 @@
 """Models of other packages, of the same shape, built and trained as their users would.
 
 The models of this package are in `rt_keras.benchmarks.models`. The only rival is
-`RoutingTransformerLM` of the package `routing-transformer`. It has rotary positions and, if causal,
-shared queries and keys in its routing heads.
+`RoutingTransformerLM` of the package `routing-transformer`. It has rotary embeddings and, if
+causal, shared queries and keys in its routing heads.
 """
 
 VOCABULARY = 256

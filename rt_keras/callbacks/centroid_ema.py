@@ -1,4 +1,4 @@
-"""The callback that moves the centroids of routing heads."""
+"""The callback that updates the centroids of routing heads."""
 
 import keras
 import tensorflow as tf
@@ -14,7 +14,7 @@ from rt_keras.layers.centroids import heads_with_centroids
 
 
 class CentroidEMA(keras.callbacks.Callback):
-    """Moves the centroids and load biases of every `RoutingHeads` in the model after each batch.
+    """Updates the centroids and load biases of every `RoutingHeads` in the model after each batch.
 
     Let q_c and k_c be the means of the queries and keys nearest to centroid c, and n_c their
     number:
@@ -30,9 +30,10 @@ class CentroidEMA(keras.callbacks.Callback):
     (1 - λ) of that single mean. "count" makes one update for the queries and a second one for the
     keys. A centroid without members keeps its value.
 
-    The load bias keeps clusters from collapsing into one. It depends only on past batches, so
-    causal routing stays causal. Statistics are summed over replicas. The s batches of one execution
-    (`steps_per_execution`) make one update with λ^s. Layers with `trainable=False` do not change.
+    The load bias, a form of load balancing, keeps clusters from collapsing into one. It depends
+    only on past batches, so causal routing stays causal. Statistics are summed over replicas. The s
+    batches of one execution (`steps_per_execution`) make one update with λ^s. Layers with
+    `trainable=False` do not change.
 
     In a custom training loop, call `set_model` once before the loop and `update_centroids` after
     each batch.
@@ -115,10 +116,10 @@ class CentroidEMA(keras.callbacks.Callback):
         self._heads = None
 
     def set_model(self, model):
-        """Sets the model whose centroids to move. `fit` calls this method.
+        """Sets the model whose centroids are updated. `fit` calls this method.
 
         Args:
-            model: a model whose layers all exist.
+            model: a model in which all layers have been created.
 
         Raises:
             ValueError: if the model has no `RoutingHeads`.
@@ -151,7 +152,7 @@ class CentroidEMA(keras.callbacks.Callback):
         replica = tf.distribute.get_replica_context()
         if replica is None:
             return self._update_all()
-        # All replicas move the one state together.
+        # All replicas update the one state together.
         return replica.merge_call(lambda strategy: self._update_all())
 
     def on_train_begin(self, logs=None):
@@ -237,7 +238,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self._assign_or_start_over(heads, moved, samples, empty_batches)
 
     def _assign_or_start_over(self, heads, moved, samples, empty_batches):
-        """Assigns the moved centroids, or samples to those that start or restart from one."""
+        """Assigns the updated centroids, or samples to those that start or restart from one."""
         start = tf.zeros_like(empty_batches, dtype=tf.bool)
         if self.initialize_from_batch:
             start |= tf.equal(heads.updates, 0)

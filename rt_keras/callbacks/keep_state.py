@@ -31,7 +31,7 @@ class KeepState(keras.callbacks.Callback):
     Args:
         checkpoints: `Checkpoints`, the folder to write to.
         save_every: int, steps between checkpoints.
-        save_minutes: float, maximum minutes between checkpoints. Defaults to None, no limit.
+        save_minutes: float, maximum minutes between checkpoints. Defaults to None, for no limit.
         callbacks: list of callbacks with state: TensorFlow variables in a list `variables`, JSON
             values in a dictionary `values`, or both. Defaults to `()`.
         first_step: int, the step of the checkpoint to start from. Defaults to 0, no checkpoint.

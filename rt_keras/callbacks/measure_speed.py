@@ -26,7 +26,7 @@ class MeasureSpeed(keras.callbacks.Callback):
         tokens_per_step: int, the number of tokens predicted in a step.
         first_step: int, the number of steps of an earlier `fit`. Defaults to 0.
         arrivals: variable to which `rt_keras.data.arrivals.note_arrivals` writes for the data of
-            `fit`. Defaults to None, no `waiting`.
+            `fit`. Defaults to None, for no `waiting`.
 
     Attributes:
         step: int, the number of completed steps.

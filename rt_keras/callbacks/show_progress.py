@@ -18,8 +18,8 @@ class ShowProgress(keras.callbacks.Callback):
         update: function that `rt_keras.progress.bar` yields. Its total must be `total_steps`.
         total_steps: int, the number of steps of all epochs.
         speed: the `MeasureSpeed` of the run. Place it before this callback.
-        line_seconds: float, the seconds after the last line at which a step prints a new one.
-            Defaults to None, lines after epochs only.
+        line_seconds: float, the minimum number of seconds between two such lines.
+            Defaults to None, for lines after epochs only.
 
     Example:
 

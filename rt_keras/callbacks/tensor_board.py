@@ -23,7 +23,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         speed: the `MeasureSpeed` of the run. Place it before this callback.
         log_every: int, the number of steps between logs of scalars. Defaults to 10.
         pictures: function from the model to a dictionary of pictures, uint8
-            `[height, width, channels]`, to log after each epoch. Defaults to None, no pictures.
+            `[height, width, channels]`, to log after each epoch. Defaults to None, for no pictures.
 
     Example:
 

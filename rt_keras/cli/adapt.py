@@ -1,4 +1,4 @@
-"""`rt-keras adapt`: gives a pretrained model other heads."""
+"""`rt-keras adapt`: replaces the heads of a pretrained model."""
 
 import dataclasses
 import time

@@ -179,8 +179,8 @@ class T2TModel(keras.Model):
     Args:
         task: a `RoutingTransformerCausalLM`, `RoutingTransformerSeq2SeqLM` or
             `RoutingTransformerImageLM`.
-        max_target_length: int or None, length to which targets are truncated. Defaults to None, no
-            limit.
+        max_target_length: int or None, length to which targets are truncated. Defaults to None, for
+            no limit.
         **kwargs: keyword arguments of `keras.Model`, such as `name`.
 
     Call arguments:

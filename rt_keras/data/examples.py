@@ -29,7 +29,7 @@ def pack_examples(examples, folder, identity=None):
             `load_pairs` or `load_images`: strings, or numbers whose shape is the same in all.
         folder: string or `Path`, the folder to write to or to resume in.
         identity: JSON value that identifies the examples, such as a name and a version. A folder
-            packed with another identity is an error. Defaults to None.
+            packed with another identity raises an error. Defaults to None.
 
     Returns:
         The `Path` of the folder.

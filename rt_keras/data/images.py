@@ -41,6 +41,21 @@ def load_images(name, split, data_dir=None):
     Source: CIFAR-10: Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images; MNIST:
     LeCun et al. 1998; ImageNet at 64x64: van den Oord et al. 2016, Pixel Recurrent Neural Networks,
     section 5.
+
+    Example with a prepared set of ten blank digits instead of a download:
+
+    >>> import tempfile
+    >>> import tensorflow_datasets as tfds
+    >>> folder = tempfile.mkdtemp()
+    >>> info = tfds.builder("mnist", data_dir=folder).info
+    >>> digit = {"image": tf.zeros([28, 28, 1], tf.uint8), "label": 7}
+    >>> digits = {"train": tf.data.Dataset.from_tensors(digit).repeat(10)}
+    >>> store = tfds.dataset_builders.store_as_tfds_dataset
+    >>> _ = store("mnist", info.version, info.features, digits, data_dir=folder)
+    Downloading and preparing dataset ...
+    >>> for example in load_images("mnist", "validation", folder):
+    ...     print(example["images"].shape, int(example["labels"]))
+    (28, 28, 1) 7
     """
     from rt_keras.data import tfds_sets
 

@@ -25,8 +25,8 @@ def masked_batches(batches, preprocessor, batch_size, seed=0, first_batch=0, sha
 
     Returns:
         `tf.data.Dataset` of (inputs, labels, weights). The inputs are a dictionary of "token_ids",
-        int32, and "padding_mask", bool, both `[rows, length]`, and "mask_positions", int32. It, the
-        labels, int32, and the weights, float32, have the shape `[rows, masks]`.
+        int32, and "padding_mask", bool, both `[rows, length]`, and "mask_positions", int32. The
+        positions, the labels, int32, and the weights, float32, have the shape `[rows, masks]`.
 
     Raises:
         ValueError: if `batch_size` is not a multiple of the number of workers.

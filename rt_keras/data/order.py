@@ -53,13 +53,13 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
 
 
 def shuffled(places, count, seed, passes):
-    """Returns the index of the example at each place of a pass.
+    """Returns the index of the example at each position of a pass.
 
     Args:
-        places: int64 `[n]`, places in their passes, from 0 to `count - 1`.
+        places: int64 `[n]`, positions in their passes, from 0 to `count - 1`.
         count: int, number of examples.
         seed: int.
-        passes: int64 `[n]`, index of the pass of each place.
+        passes: int64 `[n]`, index of the pass of each position.
 
     Returns:
         int64 `[n]`.

@@ -45,7 +45,7 @@ def pack_documents(documents, tokenizer, folder, identity=None):
         tokenizer: a tokenizer of `rt_keras.data`.
         folder: string or `Path`, the folder to write to or to resume in.
         identity: JSON value that identifies the documents, such as a name and a version. A folder
-            packed with another identity or tokenizer is an error. Defaults to None.
+            packed with another identity or tokenizer raises an error. Defaults to None.
 
     Returns:
         The `Path` of the folder.

@@ -27,6 +27,23 @@ def load_questions(name, split, data_dir=None):
         OSError: if the set cannot be downloaded and prepared.
 
     Source: Rajpurkar et al. 2016, SQuAD: 100,000+ Questions for Machine Comprehension of Text.
+
+    Example with a prepared set of one question instead of a download:
+
+    >>> import tempfile
+    >>> import tensorflow as tf
+    >>> import tensorflow_datasets as tfds
+    >>> folder = tempfile.mkdtemp()
+    >>> info = tfds.builder("squad", data_dir=folder).info
+    >>> question = {"id": "1", "title": "names", "question": "who?", "context": "it was Ann"}
+    >>> question["answers"] = {"text": ["Ann"], "answer_start": [7]}
+    >>> questions = {"train": tf.data.Dataset.from_tensors(question)}
+    >>> store = tfds.dataset_builders.store_as_tfds_dataset
+    >>> _ = store("squad", info.version, info.features, questions, data_dir=folder, config="v1.1")
+    Downloading and preparing dataset ...
+    >>> for example in load_questions("squad", "train", folder):
+    ...     print(example["answers"].numpy(), example["answer_starts"].numpy())
+    [b'Ann'] [7]
     """
     from rt_keras.data import tfds_sets
 

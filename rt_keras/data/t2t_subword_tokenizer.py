@@ -46,7 +46,7 @@ class T2TSubwordTokenizer(ListTokenizer):
             second `<EOS>` or `<EOS>_`; each character of a subtoken, and each of `\\_u;0123456789`,
             must be a subtoken too. Ids are indices into the list. None if assets are loaded later.
             Defaults to None.
-        vocabulary_size: int or None, the required number of subtokens. Defaults to None, any
+        vocabulary_size: int or None, the required number of subtokens. Defaults to None, for any
             number.
         sequence_length: int or None. If given, outputs are dense: padded with 0 or truncated to
             this many tokens. Defaults to None.
@@ -144,7 +144,7 @@ class T2TSubwordTokenizer(ListTokenizer):
 def _read(path):
     """Reads the subtokens of a file."""
     text = read_utf8(path)
-    # Not str.splitlines: subtokens may hold other line separators.
+    # str.splitlines would split subtokens that contain other line separators.
     lines = text.removesuffix("\n").split("\n") if text else []
     return [_unquoted(path, number, line.strip()) for number, line in enumerate(lines, 1)]
 

@@ -249,7 +249,8 @@ def check_strings(name, strings, needs_utf8):
         name: string, name of the argument.
         strings: a string, or a batch of strings, of Python, NumPy or TensorFlow.
         needs_utf8: bool, whether bytes must be valid UTF-8. Python strings must always be
-            encodable: a lone surrogate, as in `sys.argv` for a byte that is not UTF-8, is an error.
+            encodable: a lone surrogate, as in `sys.argv` for a byte that is not UTF-8, raises an
+                error.
 
     Raises:
         TypeError: if an element is not a string.

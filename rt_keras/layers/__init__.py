@@ -1,6 +1,6 @@
 """Keras layers: head groups, attention that combines them, and Transformer blocks.
 
-From the top down, with the place of each new idea:
+From the top down, with the file for each kind of extension:
 
 - `transformer_block.py`: attention and a feed-forward network, each with a residual. A replacement
   of the feed-forward network is a file next to `feed_forward.py`, a normalization is a class in
@@ -8,7 +8,8 @@ From the top down, with the place of each new idea:
 - `multi_head_attention.py`: gives each head group its heads, which `projections.py` computes.
 - `heads.py`: head groups that attend to a union of sets of keys. A kind of heads is a file
   `..._heads.py` that declares its sets, or a `HeadGroup` that calls a separate op.
-- `key_sets/`: the sets of keys, one per file. Most new ideas about the keys of a query are a set.
+- `key_sets/`: the sets of keys, one per file. Most new ways to select the keys of a query are a new
+set.
 - `cached_block.py`, `cached_attention.py`, `cached_heads.py`: decoding of blocks, attention and
   heads with a cache.
 """

@@ -7,7 +7,7 @@ from rt_keras.ops.blocks import size
 
 
 class CachedAttention:
-    """Mixin of `MultiHeadAttention` for decoding position by position or chunk by chunk.
+    """Mixin of `MultiHeadAttention` for decoding with a KV cache, by position or by chunk.
 
     The outputs equal those of one call on all positions. The cache contains the cache of each head
     group; see `CachedHeads`.

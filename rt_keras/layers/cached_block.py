@@ -8,7 +8,7 @@ from rt_keras.ops.blocks import size
 class CachedBlock:
     """Mixin of `TransformerBlock` for decoding position by position or chunk by chunk.
 
-    A cache contains the cache of the block's attention, see `CachedAttention`. With `shift_tokens`,
+    A cache contains the cache of the block's attention; see `CachedAttention`. With `shift_tokens`,
     it also contains the features that the next position takes from the last one.
     """
 

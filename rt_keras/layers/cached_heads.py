@@ -1,4 +1,4 @@
-"""Decoding with the heads of one kind: the next positions, given a cache of the previous ones."""
+"""Decoding with the heads of one kind: the next positions, given a KV cache of the others."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from rt_keras.ops.blocks import move_axis, size
 
 
 class CachedHeads:
-    """Mixin of `HeadGroup` for decoding position by position or chunk by chunk.
+    """Mixin of `HeadGroup` for decoding with a KV cache, position by position or chunk by chunk.
 
     A subclass whose outputs depend on no later position defines `fill_cache` and `step`. If it
     reads several positions in one pass, it also defines `read_chunk` and `reads_chunks`.

@@ -13,8 +13,8 @@ class CausalClusteredHeads(Heads):
     See `rt_keras.ops.causal_clustered_attention` for the equation. In `ClusteredHeads`, queries
     share the attention of the mean of similar queries of the sequence. Here, centroids learned from
     the queries of past batches replace these means, so output i depends only on positions up to i.
-    The cache does not grow with the sequence. For how centroids learn, and for the weights of the
-    layer, see `rt_keras.layers.CentroidHeads`.
+    The cache does not grow with the sequence. See `rt_keras.layers.CentroidHeads` for how centroids
+    learn and for the weights of the layer.
 
     Args:
         num_heads: int, number of heads in the group.
@@ -23,7 +23,7 @@ class CausalClusteredHeads(Heads):
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
         seed: int or None, seed of the initial centroids, which are normalized Gaussian noise, and
             of the choice of members for restarts. Defaults to None.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

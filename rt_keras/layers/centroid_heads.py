@@ -12,15 +12,14 @@ class CentroidHeads(Centroids, HeadGroup):
 
     Subclasses define the attention of clusters. Centroids are not trained by gradient. In training,
     the layer accumulates the sum and the number of the queries and keys nearest to each centroid.
-    After each batch, `rt_keras.callbacks.CentroidEMA` uses these statistics to move the centroids
-    and the load bias, and resets them. The commitment loss,
-    `commitment_weight * mean ‖x - centroid_μ(x)‖²` for queries and keys each, is added to the
-    model's loss. With `trainable=False`, the layer collects no statistics and its centroids do not
-    move.
+    After each batch, `rt_keras.callbacks.CentroidEMA` uses these statistics to update the centroids
+    and the load bias, and resets them. The commitment loss, `commitment_weight * mean ‖x -
+    centroid_μ(x)‖²` for queries and keys each, is added to the model's loss. With
+    `trainable=False`, the layer collects no statistics and its centroids are not updated.
 
-    With grouped queries (see `HeadGroup`), heads that share keys also share centroids, which learn
-    from the queries of all these heads. In kinds that rank all positions, such as `RoutingHeads`
-    with assignment "balanced", each head has separate centroids.
+    With grouped-query attention (see `HeadGroup`), heads that share keys also share centroids,
+    which learn from the queries of all these heads. In kinds that rank all positions, such as
+    `RoutingHeads` with assignment "balanced", each head has separate centroids.
 
     Args:
         num_heads: int, number of heads in the group.

@@ -73,7 +73,7 @@ class Centroids:
         return {"query_mask": both, "key_mask": None}
 
     def collect(self, **arguments):
-        """Adds queries and keys to the statistics that move centroids, as in training.
+        """Adds queries and keys to the statistics that update centroids, as in training.
 
         Args:
             **arguments: arguments of `clustered_vectors`.
@@ -170,7 +170,7 @@ class Centroids:
         if not self.has_centroid_updates:
             self.has_centroid_updates = True
             warnings.warn(
-                f"The layer {self.path} is trained, but nothing moves its centroids. Add "
+                f"The layer {self.path} is trained, but nothing updates its centroids. Add "
                 "rt_keras.callbacks.CentroidEMA() to the callbacks of fit(). In a custom training "
                 "loop, call its set_model(model) before the first batch and its "
                 "update_centroids() after each batch.",

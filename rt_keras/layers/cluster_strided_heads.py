@@ -10,9 +10,9 @@ from rt_keras.ops.cluster_strided import cluster_strided_attention
 class ClusterStridedHeads(CentroidHeads):
     """Heads whose clusters select members at even steps from the nearest to the furthest.
 
-    See `rt_keras.ops.cluster_strided_attention` for the equation. For how centroids learn, and for
-    the weights of the layer, see `rt_keras.layers.CentroidHeads`. The routing depends on later
-    positions, and so do the outputs even if attention is causal.
+    See `rt_keras.ops.cluster_strided_attention` for the equation. See
+    `rt_keras.layers.CentroidHeads` for how centroids learn and for the weights of the layer. The
+    routing depends on later positions, and so do the outputs even if attention is causal.
 
     Args:
         num_heads: int, number of heads in the group.

@@ -29,10 +29,10 @@ class CompressiveHeads(Heads):
             1.
         compression: string, "conv", "mean", "max" or "most_used"; see the op. Defaults to "conv".
         max_relative_distance: int or None, largest distance of the relative positions in the
-            window. None disables them. Otherwise, each place of the memory also has a learned
+            window. None disables them. Otherwise, each slot of the memory also has a learned
             vector. Defaults to None.
         reconstruction_weight: float, weight of the loss of "conv". Defaults to 1.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

@@ -20,12 +20,12 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     Subclasses define which keys a query attends to. `MultiHeadAttention` projects its inputs once
     and gives each group its heads. A group is called with `(query, value, key, ...)`, each
     `[batch, heads, length, depth]`, and returns `[batch, heads, length, value_depth]`. Most kinds
-    are unions of sets of keys, see `Heads`. Other subclasses implement `attend`, usually by naming
+    are unions of sets of keys; see `Heads`. Other subclasses implement `attend`, usually by naming
     an op, and optionally the hooks `before_attention` and `after_attention`.
 
-    Queries may be grouped: there are fewer key/value heads, `key_heads`, and each serves num_heads
-    / key_heads consecutive query heads. The shape of the values in `build` determines their number.
-    Caches contain only these heads, unless queries are also keys.
+    With grouped-query attention, there are fewer key/value heads, `key_heads`, and each serves
+    num_heads / key_heads consecutive query heads. The shape of the values in `build` determines
+    their number. Caches contain only these heads, unless queries are also keys.
 
     If `cached_decoding` is True, a group can also read a sequence in several calls. `make_cache`
     returns the cache after the first positions. `call_with_cache` adds one or more positions and
@@ -69,9 +69,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer, the group
             does not support `dense_below` or an `attention_mask`, `use_causal_mask` has an
-            unsupported value, `key_heads` do not divide `num_heads`, or, with `share_qk`, queries
-            are grouped or queries and values differ in number. If lengths are known only at run
-            time, the last error is an `InvalidArgumentError`, which XLA does not check.
+            unsupported value, `key_heads` do not divide `num_heads`, or, with `share_qk`, there are
+            fewer key/value heads or queries and values differ in number. If lengths are known only
+            at run time, the last error is an `InvalidArgumentError`, which XLA does not check.
 
     >>> class Full(HeadGroup):
     ...     attention_op = staticmethod(full_attention)
@@ -98,7 +98,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     share_qk = False
     # Whether `max_relative_distance` is an option of the group itself.
     takes_relative_positions = True
-    # Whether `attend` supports grouped queries. If not, keys and values are repeated for it.
+    # Whether `attend` supports grouped-query attention. If not, keys and values are repeated for
+    # it.
     groups_queries = False
     # Whether the group supports any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
@@ -111,7 +112,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     can_be_dense = True
     # The function that turns logits into attention weights.
     attention_activation = "softmax"
-    # Whether the group has centroids, which `CentroidEMA` moves.
+    # Whether the group has centroids, which `CentroidEMA` updates.
     has_centroids = False
     # Whether outputs contain terms other than weighted sums of the values.
     adds_to_values = False

@@ -46,7 +46,7 @@ class Heads(Centroids, HeadGroup):
         num_heads: int, number of heads in the group.
         key_sets: list of `rt_keras.layers.key_sets.KeySet`, at most one of each class.
         share_qk: bool, whether queries are also keys. Defaults to False.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

@@ -44,7 +44,7 @@ class LocalHeads(Heads):
             `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
         num_persistent_keys: int or None, number of learned keys and values per head, which every
             query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

@@ -67,8 +67,8 @@ class LocalRoutingHeads(Heads):
     The logits of routed keys use normalized vectors, the scale and the bias. Without `normalize`,
     they use the vectors without normalization.
 
-    For how centroids learn, and for the other weights of the layer, see
-    `rt_keras.layers.CentroidHeads`.
+    See `rt_keras.layers.CentroidHeads` for how centroids learn and for the other weights of the
+    layer.
 
     Args:
         num_heads: int, number of heads in the group.
@@ -97,7 +97,7 @@ class LocalRoutingHeads(Heads):
             the window; see above and `rt_keras.layers.key_sets.Window`. Defaults to "learned".
         num_persistent_keys: int or None, number of learned keys and values per head, which every
             query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

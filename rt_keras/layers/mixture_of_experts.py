@@ -32,8 +32,8 @@ class MixtureOfExperts(SameShape):
     In training, an expert processes at most `capacity_factor` times its equal share of the
     positions of a batch: first choices before second choices, in the order of the batch. A choice
     beyond the capacity adds nothing to the output. In inference there is no limit, so the output of
-    a position does not depend on other positions, and decoding with a cache equals one pass. A loss
-    balances the load of the experts:
+    a position does not depend on other positions, and decoding with a cache equals one pass. A
+    load-balancing loss keeps the load of the experts even:
 
     ```
     loss = balance_weight · E sum_e f_e mean(p_e)

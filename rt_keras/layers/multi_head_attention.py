@@ -55,9 +55,9 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         bias_constraint: constraint of the biases, which applies to `[heads, depth]`. Defaults to
             None.
         seed: int, seed of the dropout. Defaults to None.
-        num_key_value_heads: int or None, number of key/value heads, for grouped queries: each
-            serves num_heads / num_key_value_heads consecutive query heads of the same group. None
-            for the number of heads. Defaults to None.
+        num_key_value_heads: int or None, number of key/value heads, for grouped-query attention:
+            each serves num_heads / num_key_value_heads consecutive query heads of the same group.
+            None for the number of heads. Defaults to None.
         rotary_embedding: layer that rotates queries and keys by their positions, such as
             `keras_hub.layers.RotaryEmbedding()`, or None. It is called on
             `[batch, length, heads, depth]` with the argument `positions`. Positions include padding
@@ -102,9 +102,9 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             tokens or attention weights, there are more than `num_global_tokens` global tokens, or
             heads that share keys belong to different groups or use queries as keys.
 
-    Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2; grouped
-    queries: Ainslie et al. 2023, GQA; rotations: Su et al. 2021, RoFormer; global tokens: Beltagy
-    et al. 2020, section 3.1.
+    Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2;
+    grouped-query attention: Ainslie et al. 2023, GQA; rotary embeddings: Su et al. 2021, RoFormer;
+    global tokens: Beltagy et al. 2020, section 3.1.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> layer = MultiHeadAttention([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], key_dim=8)
@@ -112,7 +112,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     >>> layer(x, x, use_causal_mask=True).shape
     TensorShape([1, 50, 32])
 
-    With rotary positions and grouped queries, as in Llama:
+    With rotary embeddings and grouped-query attention, as in Llama:
 
     >>> import keras_hub
     >>> layer = MultiHeadAttention(

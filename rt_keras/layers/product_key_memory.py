@@ -124,7 +124,7 @@ class ProductKeyMemory(SameShape):
         return tf.reshape(output, [batch, length, width])
 
     def _best(self, x):
-        """Returns weights and places of each position's values, `[positions, heads, top_k]`.
+        """Returns weights and indices of each position's values, `[positions, heads, top_k]`.
 
         Scores are at least float32, since rounding changes choices.
         """

@@ -105,7 +105,7 @@ def write_state(changed):
 
 
 def delay(upstream, tensors):
-    """Returns the same tensors, but not available before `upstream`.
+    """Returns the same tensors, available only after `upstream`.
 
     Otherwise a compiler would recognize them as equal to the original ones and keep intermediate
     results instead of recomputing them.

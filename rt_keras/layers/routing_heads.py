@@ -16,7 +16,7 @@ class RoutingHeads(Heads):
     i. With "balanced", the assignment of the paper, the routing depends on later positions, and so
     do the outputs even if attention is causal.
 
-    For how centroids learn, and for the weights of the layer, see `rt_keras.layers.CentroidHeads`.
+    See `rt_keras.layers.CentroidHeads` for how centroids learn and for the weights of the layer.
 
     Args:
         num_heads: int, number of heads in the group.
@@ -42,7 +42,7 @@ class RoutingHeads(Heads):
             `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`. Defaults to "softmax".
         num_persistent_keys: int or None, number of learned keys and values per head, which every
             query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

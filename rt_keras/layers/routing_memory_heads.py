@@ -47,7 +47,7 @@ class RoutingMemoryHeads(Heads):
         share_qk: bool, whether queries are also keys. Defaults to False.
         num_persistent_keys: int or None, number of learned keys and values per head, which every
             query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: other keyword arguments of `LocalRoutingHeads`; `routed_key` must be
             "previous_query".
 

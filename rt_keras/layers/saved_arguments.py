@@ -41,7 +41,7 @@ def saved_arguments(layer):
         layer: a `keras.layers.Layer` that stores its arguments in attributes of the same names.
 
     Returns:
-        Dictionary of the serialized attributes, and of "dtype", see `saved_dtype`.
+        Dictionary of the serialized attributes, and of "dtype"; see `saved_dtype`.
 
     >>> from rt_keras.layers import ScaleNormalization
     >>> saved_arguments(ScaleNormalization(epsilon=0.5))["epsilon"]

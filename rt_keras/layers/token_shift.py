@@ -59,7 +59,7 @@ class TokenShift(SameShape):
         return tf.gather(before, count, axis=1)
 
     def call_with_cache(self, inputs, cache, count=None):
-        """Computes the output of the next positions, and the cache for those after them.
+        """Computes the output of the next positions and the cache for later ones.
 
         Args:
             inputs: `[batch, length, width]`.

@@ -253,7 +253,7 @@ def written_tokens(tokens, prompt_mask, stop_token_ids=None):
     Args:
         tokens: int `[batch, length]`.
         prompt_mask: bool `[batch, length]`, True at the prompt.
-        stop_token_ids: ids that end a sequence. Defaults to None, no stop tokens.
+        stop_token_ids: ids that end a sequence. Defaults to None, for no stop tokens.
 
     Returns:
         Bool `[batch, length]`.

@@ -155,7 +155,7 @@ def _without_trace():
 
 @dataclasses.dataclass
 class WithReach(HeadKind):
-    """Base class of kinds with relative positions, or whose layer refuses them."""
+    """Base class of kinds with relative positions, or whose layer rejects them."""
 
     max_relative_distance: int | None = key(
         None, "largest distance of the relative positions, null for none", AT_LEAST_1

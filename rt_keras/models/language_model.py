@@ -17,7 +17,7 @@ from rt_keras.ops.blocks import size
 
 
 class LanguageModel(PublishedPresets, ChunkedLoss):
-    """Mixin of language models that computes logits of each next token and generates.
+    """Mixin of language models that computes logits of each next token and generates text.
 
     ```
     logits = hidden_states(inputs) · token_embeddingᵀ
@@ -111,12 +111,12 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
                 entries "token_ids" and "padding_mask", with `decoder_prefix` before their names,
                 are int and bool `[batch, max_length]`. The mask is True at the prompts, which are
                 left-aligned and have at least one token.
-            stop_token_ids: ids that end a sequence. Defaults to None, no stop tokens.
+            stop_token_ids: ids that end a sequence. Defaults to None, for no stop tokens.
             sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
                 with.
             prefill_length: int, number of positions of prefill, at least the length of the shortest
-                prompt. Defaults to None, that length, which XLA cannot compile since it is not
-                static.
+                prompt. Defaults to None, for that length, which is not static, so XLA cannot
+                compile it.
 
         Returns:
             A dictionary of the same two names: the prompts with the generated tokens, and a mask

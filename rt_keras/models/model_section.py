@@ -181,7 +181,7 @@ def check_heads(model, attentions=("decoder",)):
 
 
 def refuse_no_heads():
-    """Raises a ValueError that there are no heads."""
+    """Raises a ValueError for a model without heads."""
     names = ", ".join(f"model.{name}.num_heads" for name in HEAD_KINDS)
     raise ValueError(f"there are no heads; one of {names} must be above 0")
 

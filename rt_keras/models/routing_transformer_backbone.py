@@ -33,13 +33,13 @@ class RoutingTransformerBackbone(DecoderBackbone):
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
             such lists, one per block.
         embedding_dim: int, width of the embedding, which a dense layer then projects to
-            `hidden_dim` instead of scaling it by sqrt(hidden_dim). Defaults to None, an embedding
-            as wide as the blocks and no dense layer.
+            `hidden_dim` instead of scaling it by sqrt(hidden_dim). Defaults to None, for an
+            embedding as wide as the blocks and no dense layer.
         tie_embeddings: bool, whether the output layer of a language model shares the weights of the
             embedding. If False, it is a dense layer with a bias. Defaults to True.
         embedding_dropout: float, dropout rate of the embedding. Defaults to 0.0.
         token_dropout: float, probability of replacing a token by 0 in training. Defaults to 0.0.
-        max_sequence_length: int, number of position embeddings. Defaults to None, no position
+        max_sequence_length: int, number of position embeddings. Defaults to None, for no position
             embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.
@@ -55,7 +55,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         `[batch, length, hidden_dim]`.
@@ -167,7 +167,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
             position: int scalar, number of preceding positions; or int `[batch]`, their number in
                 each row, if the model supports a recurrent state.
             count: int `[batch]`, number of valid positions in each row; the positions after them
-                are padding. Defaults to None, all positions.
+                are padding. Defaults to None, for all positions.
             training: bool, whether to apply dropout and collect statistics of the centroids.
                 Defaults to False.
 

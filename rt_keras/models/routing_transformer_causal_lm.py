@@ -13,8 +13,8 @@ from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
 )
 from rt_keras.ops.blocks import size
 
-# Prompts with more tokens are read in chunks of this size, if the heads support it, to bound
-# memory.
+# Number of tokens in a chunk of the chunked prefill, which bounds memory for longer prompts if the
+# heads support it.
 PROMPT_CHUNK = 8192
 
 
@@ -36,15 +36,15 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, for inputs of
             token ids.
         loss_chunk_size: int, number of positions whose logits `fit` and `evaluate` hold at once;
-            they are recomputed for the gradient. Defaults to None, all positions of a batch, which
-            takes one float per position and token id, and as many for the gradient.
+            they are recomputed for the gradient. Defaults to None, for all positions of a batch,
+            which takes one float per position and token id, and as many for the gradient.
         **kwargs: keyword arguments of `keras_hub.models.CausalLM`, such as `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         Logits, `[batch, length, vocabulary_size]`.

@@ -23,7 +23,7 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
         hidden_dim: int, width of the blocks.
         embedding_dim: int, width of the embedding, which a dense layer then projects to
             `hidden_dim`. Defaults to None, for `hidden_dim` and no dense layer.
-        max_sequence_length: int, number of learned position embeddings. Defaults to None, no
+        max_sequence_length: int, number of learned position embeddings. Defaults to None, for no
             position embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.

@@ -18,14 +18,36 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
     heads, `max_sequence_length` or `sinusoidal_positions`.
 
     Args:
-        *args: positional arguments of `RoutingTransformerBackbone`.
-        **kwargs: its keyword arguments.
+        vocabulary_size: int, number of token ids.
+        num_layers: int, number of blocks.
+        hidden_dim: int, width of the blocks.
+        intermediate_dim: int, width of the feed-forward networks.
+        head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
+            such lists, one per block.
+        embedding_dim: int, width of the embedding, which a dense layer then projects to
+            `hidden_dim` instead of scaling it by sqrt(hidden_dim). Defaults to None, for an
+            embedding as wide as the blocks and no dense layer.
+        tie_embeddings: bool, whether the output layer of a language model shares the weights of the
+            embedding. If False, it is a dense layer with a bias. Defaults to True.
+        embedding_dropout: float, dropout rate of the embedding. Defaults to 0.0.
+        token_dropout: float, probability of replacing a token by 0 in training. Defaults to 0.0.
+        max_sequence_length: int, number of position embeddings. Defaults to None, for no position
+            embedding.
+        sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
+            to False.
+        reversible: bool, whether to use `rt_keras.layers.ReversibleBlocks`, so that the memory of
+            the backward pass does not grow with `num_layers`. Their results differ from those of
+            plain blocks, and they cannot be combined with `remat`. Defaults to False.
+        dtype: dtype policy. Defaults to Keras's global policy.
+        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
+            `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         `[batch, length, hidden_dim]`.

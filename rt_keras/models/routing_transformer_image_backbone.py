@@ -40,7 +40,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
             `grid=(height / b1, width * channels / b2)`.
         block_shape: tuple of ints, `(b,)` or `(b1, b2)`, which sets the order of the values. It
             must divide the image.
-        num_classes: int, number of classes of images. Defaults to None, images without classes.
+        num_classes: int, number of classes of images. Defaults to None, for images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
         dtype: dtype policy. Defaults to Keras's global policy.
         **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
@@ -51,7 +51,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and with
             `num_classes` "labels", int `[batch]`.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         `[batch, height * width * channels, hidden_dim]`, in the order of the blocks. Each hidden

@@ -25,7 +25,7 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         hidden_dim: int, width of the blocks.
         image_shape: tuple of ints, `(height, width, channels)`.
         block_shape: tuple of ints, `(b,)` or `(b1, b2)`; see `RoutingTransformerImageBackbone`.
-        num_classes: int, number of classes of images. Defaults to None, images without classes.
+        num_classes: int, number of classes of images. Defaults to None, for images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
         kernel_initializer: initializer of all embeddings except those of positions. Defaults to
             `"glorot_uniform"`.

@@ -34,7 +34,7 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and for models with
             classes "labels", int `[batch]`.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         Logits, `[batch, height, width, channels, vocabulary_size]`.
@@ -99,7 +99,8 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
             known_rows: int, number of rows of pixels to keep, from the top. Defaults to 0.
             temperature: float, divisor of the logits before sampling; 0 selects the most likely
                 value. Defaults to 1.0.
-            seed: int, for reproducible samples. Defaults to None, different samples in each call.
+            seed: int, for reproducible samples. Defaults to None, for different samples in each
+                call.
 
         Returns:
             int32 array `[batch, height, width, channels]`.

@@ -35,7 +35,7 @@ class RoutingTransformerMaskedLM(PublishedPresets, Training, keras_hub.models.Ma
         inputs: dictionary of the inputs of the backbone, and "mask_positions", int
             `[batch, masks]`, the positions of the tokens to predict.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         Logits, `[batch, masks, vocabulary_size]`.

@@ -46,15 +46,15 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         encoder_input_dropout: float, probability of zeroing an entry of the encoder's embedding in
             training. Defaults to 0.0.
         embedding_dim: int, width of the decoder's embedding, which a dense layer then projects to
-            `hidden_dim` instead of scaling it by sqrt(hidden_dim). Defaults to None, an embedding
-            as wide as the blocks and no dense layer.
+            `hidden_dim` instead of scaling it by sqrt(hidden_dim). Defaults to None, for an
+            embedding as wide as the blocks and no dense layer.
         tie_embeddings: bool, whether the output layer of a language model shares the weights of the
             decoder's embedding. If False, it is a dense layer with a bias. Defaults to True.
         embedding_dropout: float, dropout rate of the decoder's embedding. Defaults to 0.0.
         token_dropout: float, probability of replacing a token of the decoder by 0 in training.
             Defaults to 0.0.
-        max_sequence_length: int, number of position embeddings of the decoder. Defaults to None, no
-            position embedding.
+        max_sequence_length: int, number of position embeddings of the decoder. Defaults to None,
+            for no position embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
         dtype: dtype policy. Defaults to Keras's global policy.
@@ -67,7 +67,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             "encoder_padding_mask" and "decoder_padding_mask", bool or int `[batch, length]`, 0 for
             padding.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         A dictionary of "encoder_sequence_output" and "decoder_sequence_output",

@@ -29,14 +29,14 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. Defaults to None, for inputs of
             token ids.
         loss_chunk_size: int, number of positions whose logits `fit` and `evaluate` hold at once;
-            they are recomputed for the gradient. Defaults to None, all positions of a batch, which
-            takes one float per position and token id, and as many for the gradient.
+            they are recomputed for the gradient. Defaults to None, for all positions of a batch,
+            which takes one float per position and token id, and as many for the gradient.
         **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLM`, such as `name`.
 
     Call arguments:
         inputs: dictionary of the inputs of the backbone.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         Logits, `[batch, decoder_length, vocabulary_size]`.

@@ -40,7 +40,7 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
         inputs: dictionary of the inputs of the backbone, and "context_mask", bool or int
             `[batch, length]`, 0 outside the context.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         Logits of the start and of the end, `[batch, 2, length]`.

@@ -40,7 +40,7 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
     Call arguments:
         inputs: dictionary of the inputs of the backbone.
         training: bool, whether to apply dropout and collect statistics of the centroids.
-            Defaults to None, Keras's default.
+            Defaults to None, for Keras's default.
 
     Returns:
         Logits, `[batch, num_classes]`.

@@ -31,7 +31,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
         dtype: dtype policy.
         name: string, prefix of the blocks' names.
         all_cross_groups: list of lists, the cross-attention head groups of each block. Defaults to
-            None, no cross-attention.
+            None, for no cross-attention.
 
     Returns:
         A list of `TransformerBlock`.

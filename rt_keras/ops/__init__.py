@@ -3,7 +3,7 @@
 Terms used in these files:
 
 - block: consecutive positions that attend together, in the order of the sequence or, for routing,
-  in the order of (cluster, position);
+  in the order of (cluster, position); sparse kinds compute block-sparse attention;
 - window: the keys for a block of queries; masks select those that each query sees;
 - tile: in `nearest_tiles.py`, one block of queries and the window of keys that it attends to;
 - chunk: the heads, blocks or positions that are computed at a time to bound memory;

@@ -153,7 +153,7 @@ def in_parts(attend_rows, queries, causal, offset, seed):
             returns a tensor for these queries, `[..., queries, depth]`, or a tuple of tensors.
         queries: int, number of queries in a block, or None if unknown.
         causal: bool, whether query i only attends to keys up to i + offset.
-        offset: int, place of the block's first query among its keys.
+        offset: int, index of the block's first query among its keys.
         seed: int `[2]`, or None if there is no dropout.
 
     Returns:

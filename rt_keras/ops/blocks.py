@@ -23,7 +23,7 @@ def ceil_div(numerator, denominator):
 
 
 def move_axis(x, source, destination):
-    """Moves one axis of `x` to another place."""
+    """Moves one axis of `x` to another position."""
     order = [axis for axis in range(x.shape.rank) if axis != source]
     order.insert(destination, source)
     return tf.transpose(x, order)
@@ -126,13 +126,13 @@ def with_a_position(attend, arguments):
 
 
 def shift_left(x, axis):
-    """Shifts `x` left by one place along an axis, with zeros at the last place."""
+    """Shifts `x` left by one along an axis, with zeros at the end."""
     cut = (slice(None),) * axis
     return pad_axis(x[(*cut, slice(1, None))], axis, 0, 1)
 
 
 def shift_right(x, axis):
-    """Shifts `x` right by one place along an axis, with zeros at the first place."""
+    """Shifts `x` right by one along an axis, with zeros at the start."""
     cut = (slice(None),) * axis
     return pad_axis(x, axis, 1, 0)[(*cut, slice(-1))]
 
@@ -213,8 +213,8 @@ def gather_rows(x, index, inverse):
     Args:
         x: `[batch, heads, rows, depth]`.
         index: int `[batch, heads, m]`, rows of `x` to read.
-        inverse: int `[batch, heads, rows]`, for each row of `x` its place in the result. Other
-            places may repeat the row only if nothing depends on them.
+        inverse: int `[batch, heads, rows]`, for each row of `x` its index in the result. Other
+            indices may repeat the row only if nothing depends on them.
 
     Returns:
         `[batch, heads, m, depth]`.
@@ -244,7 +244,7 @@ def take_places(x, places):
 
     Args:
         x: `[batch, heads, length, ...]`.
-        places: int `[batch, n]`, or `[1, n]` for the same places in all rows.
+        places: int `[batch, n]`, or `[1, n]` for the same indices in all rows.
 
     Returns:
         `[batch, heads, n, ...]`.

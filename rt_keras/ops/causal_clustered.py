@@ -53,7 +53,7 @@ def causal_clustered_attention(
         seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
-        `[batch, heads, length, value_depth]`. A query that may see no key gets 0.
+        `[batch, heads, length, value_depth]`. A query without visible keys gets 0.
 
     Raises:
         ValueError: if queries and keys differ in length.

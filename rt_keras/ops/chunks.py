@@ -126,7 +126,7 @@ def over_blocks(function, per_block, shared, chunks, dtype):
 
 
 def num_chunks(elements):
-    """Returns the number of chunks for some elements: 1 below `LOGITS_AT_ONCE`, or for a tensor.
+    """Returns the number of chunks for a number of elements: 1 for few, or for a tensor.
 
     Otherwise each chunk has an eighth of that, because about six tensors of its size exist at once.
     """

@@ -22,7 +22,7 @@ def empty_memory(query, value, num_clusters, *, memory_length, block_size, evict
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, memory_length, ...]`; "number",
         int `[batch, heads, clusters, memory_length]`, the number of each member in its cluster, -1
-        for empty places; "counts", int `[batch, heads, clusters]`, the number of members added to
+        for empty slots; "counts", int `[batch, heads, clusters]`, the number of members added to
         each cluster so far; "new_key", "new_value" and "new_cluster",
         `[batch, heads, block_size, ...]`, those of the unfinished block; and for "least_attended",
         "used" and "asked", float32 with the shape of "number": the attention that each member has
@@ -55,7 +55,7 @@ def best_members(query, border, lists, count):
         count: int, number of members to find.
 
     Returns:
-        The logits of the members, `MASKED` for those that a query may not see, and their places,
+        The logits of the members, `MASKED` for those that a query may not see, and their indices,
         int; both `[..., queries, count]`.
     """
     number = lists["number"][..., None, :]
@@ -125,11 +125,11 @@ def remember(kept, key, value, of_keys, eviction):
     ranking = _first_to_go(kept, eviction)
 
     def candidates(which):
-        """Members at some places of the list of old members, in order of eviction, and new ones."""
+        """Returns entries of the list of old members, in order of eviction, and then new ones."""
         old, new = tf.minimum(which, places - 1), which - held
         if ranking is not None:
-            # Reordered only if members are evicted. So the order, and the choice between equal
-            # members, depends on the finished blocks and not on the chunks that they came in.
+            # Reordered only if members are evicted. The order and the choice between equal members
+            # therefore depend on the finished blocks, not on the chunks.
             old = tf.where(gone > 0, tf.gather(ranking, old, batch_dims=3), old)
         arrived = {
             "number": kept["counts"][..., None] + new,
@@ -161,7 +161,7 @@ def remember(kept, key, value, of_keys, eviction):
 
 
 def _first_to_go(kept, eviction):
-    """Returns the places of a memory in order of eviction, with empty ones last.
+    """Returns the slots of a memory in order of eviction, with empty ones last.
 
     Returns:
         int `[batch, heads, clusters, memory_length]`; or None if they are in order already.

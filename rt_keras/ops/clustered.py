@@ -131,7 +131,7 @@ def clustered_attention(
 
 
 def _at_least(count, x, mask):
-    """Pads a sequence to at least `count` positions; returns it, its mask and what was missing."""
+    """Pads a sequence to at least `count` positions; returns it, its mask and the added length."""
     length = size(x, 2)
     if count == 0 or isinstance(length, int) and length >= count:
         return x, mask, 0
@@ -224,7 +224,7 @@ def _best(logits, top_k):
     parts = ceil_div(keys, PART_SIZE)
     if not isinstance(keys, int) or parts <= top_k:
         return _top(tf.linalg.matrix_transpose(logits), top_k)
-    # The last part is filled up with a value below all logits, even those of padding.
+    # The last part is padded with a value below all logits, even those of padding.
     logits = pad_axis(logits, 2, 0, parts * PART_SIZE - keys, fill=logits.dtype.min)
     maxima = tf.reduce_max(split_blocks(logits, parts, PART_SIZE), axis=3)
     rows = _top(tf.linalg.matrix_transpose(maxima), top_k)[..., None] * PART_SIZE

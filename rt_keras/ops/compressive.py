@@ -308,6 +308,6 @@ def _usage(query, key, real, counted, of_local, memory):
         weights = tf.where(seen[..., None, :] & (distance >= 0), weights, 0)
         used = tf.reduce_sum(tf.cast(weights, query.dtype) * counted, axis=3)
         used = join_blocks(used, num_blocks * block_size)
-        # Moves the weights to the block that they are for.
+        # Moves the weights to the block that they belong to.
         total += pad_axis(used, 2, 0, back * block_size)[:, :, back * block_size :]
     return total[:, :, :length, None]

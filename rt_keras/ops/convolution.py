@@ -1,4 +1,4 @@
-"""A short depthwise convolution over the positions up to each one's own."""
+"""A short depthwise causal convolution over the positions."""
 
 import tensorflow as tf
 

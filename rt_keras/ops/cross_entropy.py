@@ -6,7 +6,7 @@ from rt_keras.ops.blocks import size
 
 
 def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None):
-    """Computes each position's cross entropy and likeliest label, a chunk of positions at a time.
+    """Computes each position's cross entropy and most likely label, in chunks of positions.
 
     ```
     logits = hidden · tableᵀ + bias
@@ -30,6 +30,9 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
     Returns:
         The losses, float32 `[batch, length]`, NaN for labels out of range; and the labels with the
         largest logits, int32 `[batch, length]`.
+
+    Source: Wijmans et al. 2024, Cut Your Losses in Large-Vocabulary Language Models, which likewise
+    recomputes the logits in the gradient. The soft cap is that of Gemma Team 2024, Gemma 2.
 
     >>> hidden, table = tf.random.normal([2, 5, 8]), tf.random.normal([100, 8])
     >>> labels = tf.zeros([2, 5], tf.int32)
@@ -91,7 +94,7 @@ def _is_label(labels, logits):
 
 
 def _forward(hidden, labels, table, bias, soft_cap):
-    """Computes the losses, likeliest labels and logsumexps of a chunk."""
+    """Computes the losses, most likely labels and logsumexps of a chunk."""
     logits = _logits(hidden, table, bias, soft_cap)
     logsumexps = tf.reduce_logsumexp(logits, axis=1)
     of_labels = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=1)

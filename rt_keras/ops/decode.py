@@ -1,4 +1,4 @@
-"""Decoding: attention of one position to the cached keys and values of earlier ones.
+"""Decode steps: attention of one position to the keys and values in a KV cache.
 
 Every kind that can be decoded has a file with two functions: `..._cache` builds the cache from the
 keys and values of the prompt, and `..._step` adds one position to it and attends. A cache is a
@@ -93,9 +93,9 @@ def from_rows(position, offsets):
 
 
 def write(cache, position, count=None, **rows):
-    """Writes rows `[batch, heads, 1, depth]` into a cache, at one place of axis 2.
+    """Writes rows `[batch, heads, 1, depth]` into a cache, at one slot of axis 2.
 
-    The place, `position`, is an int scalar or int `[batch]`. The cache is unchanged in rows of the
+    The slot, `position`, is an int scalar or int `[batch]`. The cache is unchanged in rows of the
     batch where `count`, int `[batch]`, is 0.
     """
     place = places_of_rows(position, 0)
@@ -104,11 +104,11 @@ def write(cache, position, count=None, **rows):
 
 
 def write_chunk(cache, position, count=None, **chunks):
-    """Writes a chunk `[batch, heads, length, depth]` into a cache, starting at a place of axis 2.
+    """Writes a chunk `[batch, heads, length, depth]` into a cache, starting at a slot of axis 2.
 
     Args:
-        cache: dictionary of tensors. Rows of a chunk beyond the last place are dropped.
-        position: int scalar or int `[batch]`, the place of the chunk's first row.
+        cache: dictionary of tensors. Rows of a chunk beyond the last slot are dropped.
+        position: int scalar or int `[batch]`, the slot of the chunk's first row.
         count: int scalar or int `[batch]`, number of the chunk's rows to write, the first ones;
             None for all.
         **chunks: the chunks, by the names of the tensors.
@@ -128,13 +128,13 @@ def write_chunk(cache, position, count=None, **chunks):
 
 
 def put_places(cache, places, **rows):
-    """Writes rows `[batch, heads, n, ...]` into a cache, at n places of axis 2.
+    """Writes rows `[batch, heads, n, ...]` into a cache, at n slots of axis 2.
 
     Inside a loop, XLA updates the rows in place; see `put_rows`.
 
     Args:
         cache: dictionary of tensors.
-        places: int `[batch, n]`, or `[1, n]` for the same places in all rows of the batch.
+        places: int `[batch, n]`, or `[1, n]` for the same slots in all rows of the batch.
         **rows: the rows, by the names of the tensors.
 
     Returns:
@@ -163,7 +163,7 @@ def where_counted(count, new, kept):
 
 
 def put_rows(kept, place, new, count=None):
-    """Writes one row at a place for each row of the batch and each head.
+    """Writes one row into a slot for each row of the batch and each head.
 
     Inside a loop, XLA updates the rows in place: unlike an update of a slice, a scatter is not
     fused with the operations that read its result, which would then need the old tensor.
@@ -179,7 +179,7 @@ def put_rows(kept, place, new, count=None):
     """
     batch, heads, _, *inner = shape = sizes(kept)
     if count is not None:
-        # The place of unchanged rows may be beyond the last one.
+        # The slot of unchanged rows may be beyond the last one.
         place = tf.where(tf.reshape(count, [-1, 1]) > 0, place, 0)
     flat, row = _flat_rows(kept, tf.expand_dims(place, -1))
     new = tf.reshape(tf.cast(new, kept.dtype), [batch, heads, *inner])
@@ -191,7 +191,7 @@ def put_rows(kept, place, new, count=None):
 
 
 def _flat_rows(kept, places):
-    """Flattens batch, heads and places into one axis, and computes the indices of rows on it.
+    """Flattens batch, heads and slots into one axis, and computes the indices of rows on it.
 
     Args:
         kept: `[batch, heads, places, ...]`.

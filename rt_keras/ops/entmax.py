@@ -20,7 +20,7 @@ def sparsemax(logits):
 
     Returns:
         `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
-        Rows of only minus infinity get only zeros.
+        Rows that contain only minus infinity get zeros.
 
     Source: Martins and Astudillo 2016, From Softmax to Sparsemax.
 
@@ -42,7 +42,7 @@ def entmax15(logits):
 
     Returns:
         `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
-        Rows of only minus infinity get only zeros.
+        Rows that contain only minus infinity get zeros.
 
     Source: Peters et al. 2019, Sparse Sequence-to-Sequence Models, section 3; in attention: Correia
     et al. 2019, Adaptively Sparse Transformers.
@@ -58,7 +58,7 @@ def check_activation(activation, reason=None):
 
     Args:
         activation: string.
-        reason: string, the option that requires softmax. Defaults to None, if there is none.
+        reason: string, the option that requires softmax. Defaults to None, for no such option.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Attention to the first tokens of a sequence from any position."""
+"""Attention to the first tokens of a sequence, the attention sinks, from any position."""
 
 import tensorflow as tf
 

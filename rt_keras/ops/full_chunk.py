@@ -32,10 +32,10 @@ def full_chunk(
 ):
     """Computes causal `full_attention` of a chunk, given the cache of earlier positions.
 
-    In caches of more than `KEYS_AT_ONCE` places, keys are read in blocks up to the last position,
-    and the attention to each block is merged with that to the blocks before it. So the number of
-    logits in memory does not grow with the cache, and empty places cost nothing. XLA cannot compile
-    the gradient of this loop. Activations other than softmax need all keys at once.
+    In caches of more than `KEYS_AT_ONCE` slots, keys are read in blocks up to the last position,
+    and the attention to each block is merged with that to the blocks before it. The number of
+    logits in memory therefore does not grow with the cache, and empty slots cost nothing. XLA
+    cannot compile the gradient of this loop. Activations other than softmax need all keys at once.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -111,7 +111,7 @@ def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
 
     def attend_block(number, *before):
         start = number * KEYS_AT_ONCE
-        # The last block is as long as the others, and overlaps the one before if needed.
+        # The last block is as long as the others, and overlaps the previous one if needed.
         first = tf.minimum(start, room - KEYS_AT_ONCE)
         of_block = None if seeds is None else seeds[number]
         found = attend_keys(first, KEYS_AT_ONCE, start, of_block)
@@ -132,7 +132,7 @@ def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
 
 
 def _some(kept, first, number):
-    """Slices `number` places of a cache, starting at `first`."""
+    """Slices `number` slots of a cache, starting at `first`."""
     shape = [size(kept, axis) for axis in range(4)]
     return tf.slice(kept, [0, 0, first, 0], [*shape[:2], number, shape[3]])
 

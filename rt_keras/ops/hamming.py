@@ -7,7 +7,7 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 
 # Bits in an integer.
 WORD = 32
-# Average number of vectors per group that is enough to move its centroid.
+# Average number of vectors per group that is enough to update its centroid.
 MEMBERS = 32
 
 
@@ -15,17 +15,17 @@ def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
     """Groups vectors by k-means on their signs, with Lloyd's iterations in Hamming space.
 
     Vector i is represented by the bits `b_ip = [projection_p · x_i > 0]`. Each iteration assigns it
-    to the group whose centroid differs from it in the fewest bits, the first of several. Each bit
-    of a centroid then becomes that of most members of its group. A group without members keeps its
-    centroid. Centroids start as vectors evenly spaced over the sequence. In long sequences only
-    every k-th vector moves them, which leaves at least 32 vectors per group on average.
+    to the group whose centroid differs from it in the fewest bits, or the first such group. Each
+    bit of a centroid then becomes that of most members of its group. A group without members keeps
+    its centroid. Centroids start as vectors evenly spaced over the sequence. In long sequences only
+    every k-th vector contributes, which leaves at least 32 vectors per group on average.
 
     Args:
         x: `[batch, heads, length, depth]`.
         projections: `[heads, bits, depth]`, random directions.
         num_clusters: int, number of groups, at least 1.
         iterations: int, number of updates of the centroids. Defaults to 10.
-        mask: bool `[batch, length]`, False for padding, which moves no centroid; or None.
+        mask: bool `[batch, length]`, False for padding, which does not affect centroids; or None.
 
     Returns:
         int32 `[batch, heads, length]`, the group of each vector. There is no gradient.

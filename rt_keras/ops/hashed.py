@@ -12,8 +12,8 @@ def hashed_attention(query, key, value, projections, *, num_clusters, window_siz
     """Attention inside buckets of a locality-sensitive hash.
 
     The i-th bit of a normalized vector's bucket is 1 if `projection_i · x > 0`. The members of a
-    cluster are the first `window_size` positions in its bucket, filled up with the first positions
-    outside of it. Otherwise attention is that of `balanced_attention`.
+    cluster are the first `window_size` positions in its bucket, followed by the first positions
+    outside of it if there are fewer. Otherwise attention is that of `balanced_attention`.
 
     Args:
         query: `[batch, heads, queries, depth]`, not normalized.
@@ -21,7 +21,7 @@ def hashed_attention(query, key, value, projections, *, num_clusters, window_siz
         value: `[batch, heads, keys, value_depth]`.
         projections: `[heads, bits, depth]`.
         num_clusters: int, number of buckets that are used, at most 2^bits. A position in another
-            bucket attends only where it fills up one of these.
+            bucket attends only if it completes one of these.
         window_size: int, members of a cluster; all positions if there are fewer.
         **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
             of `balanced_attention`.
@@ -31,7 +31,7 @@ def hashed_attention(query, key, value, projections, *, num_clusters, window_siz
 
     Source: Kitaev et al. 2020, Reformer, section 2; in this form the code of Roy et al. 2021,
     section 5.2. Whether a position joins its bucket only depends on earlier positions, but whether
-    it fills up another one depends on all positions.
+    it completes another one depends on all positions.
 
     >>> x = tf.random.normal([1, 2, 12, 4])
     >>> projections = tf.random.normal([2, 2, 4])

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, pad_axis, sizes
 
-# Number of bits of an entry, which halving finds one by one.
+# Number of bits of an entry, found one at a time by halving.
 BITS = 32
 # Number of entries of a row that are counted together.
 RUN_SIZE = 16
@@ -44,7 +44,7 @@ def indices_of_largest(x, count):
         marked = pad_axis(tf.cast(marked, tf.float32), len(rows), 0, runs * RUN_SIZE - length)
         return tf.reshape(marked, [*rows, runs, RUN_SIZE])
 
-    # Larger entries come first, so that equal ones fill the remaining places.
+    # Larger entries come first, so that equal ones fill the remaining slots.
     marked = tf.concat([in_runs(bits > least), in_runs(bits == least)], axis=-2)
     inside = tf.einsum("...rn,mn->...rm", marked, _triangle(RUN_SIZE, 0))
     before = tf.einsum("...r,sr->...s", inside[..., -1], _triangle(2 * runs, -1))
@@ -61,7 +61,7 @@ def are_largest(x, count):
 
     Args:
         x: `[..., length]`, compared in float32.
-        count: int; True for all entries if there are no more.
+        count: int; if a row has at most this many entries, all are True.
 
     Returns:
         bool `[..., length]`, with more than `count` entries True if entries are equal.

@@ -54,9 +54,10 @@ def local_attention(
     `sliding_window`, only those less than that many positions away. The cost is O(n · block_size).
 
     In more than one dimension, the blocks tile an image and form a `grid`. Positions are then in
-    the order of `rt_keras.ops.to_blocks`: block by block in raster order, and so inside a block.
-    N(i) are the blocks at most `look_back` away along each dimension. If causal, N(i) are those of
-    them that come before the block of i in this order, and the positions up to i in its own block.
+    the order of `rt_keras.ops.to_blocks`: block by block in raster order, and in raster order
+    inside each block. N(i) are the blocks at most `look_back` away along each dimension. If causal,
+    N(i) are those of them that come before the block of i in this order, and the positions up to i
+    in its own block.
 
     With a `span` z, which can be trained, m_ij exp(logit_ij) replaces exp(logit_ij) in the softmax:
 
@@ -86,7 +87,7 @@ def local_attention(
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j, clipped to
             ±m. Distances in more than one dimension, or to keys in blocks of another size, are
-            those between places in N(i). None for no relative positions.
+            those between indices in N(i). None for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
@@ -197,7 +198,7 @@ class LocalWindows:
         self.causal, self.sliding_window = causal, sliding_window
         self.look_back = per_dimension(look_back, self.grid)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
-        # Place of the block's first position in its window.
+        # Index of the block's first position in its window.
         self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
         # In more dimensions, keys after the own block in the window may be before it in the order.
         self.one_way = causal and len(self.grid) == 1

@@ -34,7 +34,7 @@ def local_chunk(
         `[batch, heads, length]`; and the cache with these positions added.
 
     Raises:
-        ValueError: if there is a grid, where the blocks in view are not consecutive.
+        ValueError: if there is a grid, since its blocks in view are not consecutive.
 
     >>> from rt_keras.ops.local_decode import local_cache
     >>> x = tf.random.normal([1, 2, 50, 4])
@@ -72,7 +72,7 @@ def local_chunk(
 class JoinedChunk:
     """The positions in a ring buffer, joined with a chunk and aligned to blocks of the sequence.
 
-    Position p of the sequence is at place p modulo the ring's length. In the joined sequence, the
+    Position p of the sequence is in slot p modulo the ring's length. In the joined sequence, the
     ring's positions come first. The aligned sequence begins with the first block that the chunk
     sees.
 
@@ -92,14 +92,14 @@ class JoinedChunk:
         self.length, self.block_size = length, block_size
         self.before = (look_back + 1) * block_size
         self.missing = self.before - ring
-        # Place in the joined sequence where the first block in view begins.
+        # Index in the joined sequence at which the first block in view begins.
         self.start = block_size - position % block_size
         self.total = self.before + length
         count = length if count is None else count
         self._order = places_of_rows(position, tf.range(ring)) % ring
         places = places_of_rows(position - self.before + self.start, tf.range(self.total))
         self.real = (places >= 0) & (places < places_of_rows(position + count, 0))
-        # The last position at each place of the ring; steps mask those before the first.
+        # The last position in each slot of the ring; steps mask those before the first.
         age = places_of_rows(position + count - 1, -tf.range(ring)) % ring
         self._held = tf.maximum(places_of_rows(self.before + count - 1, -age), 0)
 
@@ -114,7 +114,7 @@ class JoinedChunk:
         return take_places(joined, places_of_rows(self.start, tf.range(self.total)))
 
     def align_queries(self, query, first=0):
-        """Aligns the chunk's queries, from place `first`; cached positions have none."""
+        """Aligns the chunk's queries, from index `first`; cached positions have none."""
         padded = pad_axis(query, 2, self.before - first, self.block_size)
         return take_places(padded, places_of_rows(self.start, tf.range(self.total - first)))
 

@@ -20,7 +20,7 @@ from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
 def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_length=None):
     """Builds the cache of `local_step`: a ring buffer of the blocks that a query can see.
 
-    Position p is at place p modulo the ring's length, (look_back + 1) · block_size. On a grid,
+    Position p is in slot p modulo the ring's length, (look_back + 1) · block_size. On a grid,
     where blocks in view are far apart, the cache has all positions.
 
     Args:
@@ -49,7 +49,7 @@ def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_le
     if max_length is not None:
         ring = tf.minimum(ring, max_length) if tf.is_tensor(max_length) else min(ring, max_length)
     last = count - 1
-    # The last position at each place; the step masks those before the first.
+    # The last position in each slot; the step masks those before the first.
     held = tf.maximum(last - (last - tf.range(ring)) % ring, 0)
     return {"key": tf.gather(key, held, axis=2), "value": tf.gather(value, held, axis=2)}
 

@@ -38,7 +38,7 @@ def lsh_attention(
 
     In round r, position i is in the bucket `b_ri` of `lsh_buckets`. Positions are sorted by
     (bucket, position) and cut into chunks. P_ri are the positions in the bucket of i that are in
-    its chunk or the one before. With N_ij the number of rounds in which j is in P_ri,
+    its chunk or the previous one. With N_ij the number of rounds in which j is in P_ri,
 
     ```
     output_i = sum_r sum_(j in P_ri) softmax_rj(query_i · key_j / sqrt(depth) - log N_ij)
@@ -166,7 +166,7 @@ def _real_keys(arguments, batch, length):
 
 
 def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, seed):
-    """Computes attention of each chunk to itself and the one before, `[batch, lists, chunks, ...]`.
+    """Computes attention of each chunk to itself and the previous one.
 
     Args:
         rows: dictionary of tensors `[batch, lists, length, ...]`, with a sorted list of positions

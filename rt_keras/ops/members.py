@@ -130,13 +130,13 @@ def top_members(scores, mask, count):
     return tf.math.top_k(scores, count, sorted=False).indices
 
 
-# XLA sorts longer rows part by part if a thousand or more places are requested. On a CPU this takes
-# 40 times as long as finding the best of each part, and the best of those.
+# XLA sorts longer rows part by part if a thousand or more indices are requested. On a CPU this
+# takes 40 times as long as finding the best of each part, and the best of those.
 LONGEST_ROW = 2**19 - 1
 
 
 def _top_of_parts(scores, parts, count):
-    """Finds the places of the highest scores of each row, in each of its parts first."""
+    """Finds the indices of the highest scores of each row, in each of its parts first."""
     *shape, length = sizes(scores)
     part = ceil_div(length, parts)
     scores = pad_axis(scores, 3, 0, parts * part - length, scores.dtype.min)

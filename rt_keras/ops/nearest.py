@@ -58,8 +58,8 @@ def nearest_attention(
     Without `normalize`, logits use the unnormalized queries and keys; clusters do not change.
 
     With `shift_keys`, the key of position j is the query of position j - 1, and the first position
-    has no key: a query finds what followed similar queries. If not causal, i does not see position
-    i + 1, whose key is its own query.
+    has no key: a query finds the positions after similar queries. If not causal, i does not see
+    position i + 1, whose key is its own query.
 
     With a `block_size`, N(i) leaves out the window of i in `local_attention` with these blocks.
     N(i) are the last `window_size` positions of the cluster before that window; if not causal, the
@@ -73,7 +73,7 @@ def nearest_attention(
     with n · (window_size + B) products; see `nearest_sorted.py`. Separate keys need twice
     as many; see `nearest_tiles.py`. With p probes there are p times as many queries.
 
-    Queries may be grouped: each head of keys, values and centroids then serves heads / key_heads
+    With grouped-query attention, each key/value head and its centroids serve heads / key_heads
     consecutive query heads. Its keys are sorted once, unless there are relative positions.
 
     Args:
@@ -95,16 +95,15 @@ def nearest_attention(
         scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
         shift_keys: bool, see above; only with `key` None and without a `block_size`. A position
             that `key_mask` hides still counts toward `window_size`. Defaults to False.
-        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
-            `block_size` None, the default, nothing is left out.
+        block_size, look_back: ints, the local window to leave out; see `local_attention`.
+            `block_size` defaults to None, which leaves out nothing.
         normalize: bool, whether q and k in the logits are normalized; clusters are always those of
             normalized vectors. Defaults to True.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
             `merge` needs to combine the output with attention to other keys. Defaults to False.
         activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
-            exactly 0; see the functions of the same names. The last two need all keys of a query in
-            one place: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
-            "softmax".
+            exactly 0; see the functions of the same names. The last two need all keys of a query at
+            once: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to "softmax".
 
     Returns:
         `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`
@@ -246,7 +245,7 @@ def _shifted(arguments, causal):
     found = dict(arguments)
     seen = found.pop("key_mask", arguments.get("query_mask"))
     if seen is None and not causal:
-        # The last query is the key of no position. Causal attention never sees that place.
+        # The last query is the key of no position. Causal attention never sees that position.
         seen = tf.ones([1, size(arguments["query"], 2)], tf.bool)
     if seen is not None:
         seen = shift_left(tf.cast(seen, tf.bool), 1)

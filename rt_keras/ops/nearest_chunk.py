@@ -43,7 +43,7 @@ def nearest_chunk(
     Args:
         query: `[batch, heads, length, depth]`, not normalized.
         key: `[batch, key_heads, length, depth]`, or None for the queries themselves. Not used if
-            the cache has the query of the position before, which is then the first key.
+            the cache has the query of the previous position, which is then the first key.
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `nearest_cache`, `nearest_step` or of the last chunk.
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
@@ -113,7 +113,7 @@ def nearest_chunk(
 
 
 def _attend(query, of_queries, new, of_keys, cache, position, attend_own, options):
-    """Computes attention of a chunk to its own members, and to those before it.
+    """Computes attention of a chunk to its own members and to earlier ones.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.

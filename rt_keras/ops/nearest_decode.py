@@ -34,7 +34,7 @@ def nearest_cache(
         key: `[batch, heads, length, depth]`, not normalized, from the first position; the queries
             if these are shared.
         value: `[batch, key_heads, length, value_depth]`. With `shift_keys`, key_heads may be less
-            than heads; see grouped queries in `nearest_attention`.
+            than heads; see grouped-query attention in `nearest_attention`.
         centroids: `[key_heads, clusters, depth]`.
         count: int scalar, number of positions in the cache, the first ones; others are padding.
         window_size: int, maximum number of keys that a query attends to in one cluster.
@@ -105,7 +105,7 @@ def nearest_step(
     Args:
         query: `[batch, heads, 1, depth]`, not normalized.
         key: `[batch, key_heads, 1, depth]`, or None for the query itself. Not used if the cache has
-            the query of the position before, which is then the key.
+            the query of the previous position, which is then the key.
         value: `[batch, key_heads, 1, value_depth]`.
         cache: the cache of `nearest_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
@@ -160,7 +160,7 @@ def nearest_step(
     if before is None:
         allowed = places < counts
     else:
-        # The number in the cluster of the member at each place.
+        # The number in the cluster of the member in each slot.
         number = counts - 1 - (counts - 1 - places) % size(places, 0)
         in_reach = tf.reshape(positions, tf.shape(number)) < tf.reshape(before, [-1, 1, 1, 1])
         later = tf.cast((number >= 0) & ~in_reach, tf.int32)
@@ -182,7 +182,7 @@ def nearest_step(
 
 
 def _add(cache, cluster, key, value, position, count):
-    """Adds a member of a cluster `[batch, heads, 1]` to the cache, in place of the oldest one.
+    """Adds a member of a cluster `[batch, heads, 1]` to the cache, replacing the oldest one.
 
     Rows where `count` is 0 are unchanged.
     """

@@ -42,7 +42,7 @@ def attend_sorted(query, key, value, clusters, options):
     shifted = options["shift_keys"]
     before = window_size - (not shifted) if causal else window_size // 2
     order, place, _ = sort_by_cluster(clusters, num_clusters)
-    # Counted from the last cluster, so that padding and places beyond both ends have 0.
+    # Counted from the last cluster, so that padding and entries beyond both ends have 0.
     clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
     query = gather_rows(query, order, place)
     per_block = {"query": query, "positions": order, "clusters": clusters}

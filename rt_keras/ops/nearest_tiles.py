@@ -40,7 +40,7 @@ def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
             each query.
         of_keys: int `[batch, key_heads, 1, length]`, the cluster of each key.
-        intervals: the places among the sorted keys that each query attends to; see
+        intervals: the indices of the sorted keys that each query attends to; see
             `key_intervals`.
         options: dictionary of the options of `attend_blocks`; "num_clusters", int; "window_size",
             int, the maximum length of an interval; "chunks", int, the maximum number of chunks of
@@ -170,8 +170,8 @@ def staircase(column, order, place, block_size, columns, chunks):
 
     Args:
         column: int `[batch, heads, entries]`, the column of each sorted query.
-        order: int `[batch, heads, entries]`, the query at each place of the sorted order.
-        place: int `[batch, heads, entries]`, the place of each query.
+        order: int `[batch, heads, entries]`, the query at each index of the sorted order.
+        place: int `[batch, heads, entries]`, the index of each query in the sorted order.
         block_size: int, number of queries in a block.
         columns: int, number of columns, which is above every column.
         chunks: int, maximum number of chunks of tiles.
@@ -204,7 +204,7 @@ def staircase(column, order, place, block_size, columns, chunks):
 
 
 def key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclusive):
-    """Computes the places among the sorted keys that each query attends to, `[first, last)`.
+    """Computes the indices of the sorted keys that each query attends to, `[first, last)`.
 
     Args:
         of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
@@ -249,7 +249,7 @@ def intervals_around_blocks(
 
 
 def _ends_of_clusters(starts, clusters):
-    """Returns the places of the first key of each query's cluster, and after its last one."""
+    """Returns the indices of the first key of each query's cluster, and after its last one."""
     return (tf.gather(starts[:, :, 0, i:], clusters, batch_dims=2) for i in (0, 1))
 
 

@@ -28,7 +28,7 @@ def sorted_keys(key, value, order, place, options):
 
 
 def _positions(order, options):
-    """Returns the positions of the sorted keys: given ones, or their places in the sequence."""
+    """Returns the positions of the sorted keys: given ones, or their indices in the sequence."""
     if options.get("key_positions") is not None:
         return tf.gather(options["key_positions"], order, batch_dims=2)
     return order + 1 if options["shift_keys"] else order

@@ -17,9 +17,9 @@ def sort_by_cluster(clusters, num_clusters):
 
     Returns:
         Three int32 tensors: the entries in that order, each as probe * length + position,
-        `[batch, heads, probes * length]`; the place of each entry in that order, of the same
-        shape; and the place of the first entry of each cluster and of padding, followed by the
-        number of entries, `[batch, heads, num_clusters + 2]`.
+        `[batch, heads, probes * length]`; the index of each entry in that order, of the same shape;
+        and the index of the first entry of each cluster and of padding, followed by the number of
+        entries, `[batch, heads, num_clusters + 2]`.
     """
     batch, heads, probes, length = sizes(clusters)
     # One list, in which the entries of a position are consecutive.
@@ -108,7 +108,7 @@ def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
 
 
 def inverse_permutation(ranks):
-    """Returns the entry at each place, from each entry's place; both int32 `[batch, heads, n]`."""
+    """Returns the entry at each index, from each entry's index; both int32 `[batch, heads, n]`."""
     batch, heads, count = (size(ranks, axis) for axis in range(3))
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * count
     entries = tf.broadcast_to(tf.range(count), [batch, heads, count])
@@ -136,7 +136,7 @@ def _join_runs(ranks, length):
 
 
 def _starts(totals):
-    """Returns the place of each cluster's first entry from cluster sizes, and the total."""
+    """Returns the index of each cluster's first entry, and the total, from cluster sizes."""
     return tf.cumsum(tf.pad(totals, [[0, 0], [0, 0], [0, 0], [1, 0]]), axis=3)
 
 

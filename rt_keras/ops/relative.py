@@ -13,16 +13,16 @@ def window_bias(query, embeddings, keys, offset, causal=False):
     ```
 
     Queries are multiplied once by the embeddings of all distances that occur, and each row is then
-    shifted by its query's place, without a gather (Huang et al. 2018, Music Transformer,
-    section 3.4).
+    shifted by its query's index, without a gather (Huang et al. 2018, Music Transformer, section
+    3.4).
 
     Args:
         query: `[batch, heads, blocks, queries, depth]`, scaled.
         embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m.
         keys: int, number of keys in a block's window.
-        offset: int, place of the block's first query in its window.
-        causal: bool, whether the block is the last of its window and later keys are masked. Their
-            biases are then wrong, which saves work. Defaults to False.
+        offset: int, index of the block's first query in its window.
+        causal: bool, whether the block is the last of its window and later keys are masked. The
+            biases of later keys are then undefined, which saves work. Defaults to False.
 
     Returns:
         `[batch, heads, blocks, queries, keys]`.

@@ -13,9 +13,9 @@ MIN_BLOCK_SIZE = 8
 
 
 def add_members(rings, members, of_members, num_clusters):
-    """Adds members to rings, in place of the oldest ones.
+    """Adds members to rings, replacing the oldest ones.
 
-    The r-th member of a cluster is at place r modulo the ring's length.
+    The r-th member of a cluster is in slot r modulo the ring's length.
 
     Args:
         rings: dictionary of "counts", int `[batch, heads, clusters]`, the number of members added
@@ -49,7 +49,7 @@ def add_members(rings, members, of_members, num_clusters):
 
 
 def numbers_of_places(counts, window):
-    """Returns the number of the member at each place of a ring, negative for empty places.
+    """Returns the number of the member in each slot of a ring, negative for empty slots.
 
     Args:
         counts: int `[...]`, the number of members added so far.

@@ -1,6 +1,6 @@
 """Functions that both assignments of routing attention share, `balanced.py` and `nearest.py`.
 
-Normalization, scores, the nearest centroid, and the statistics that move centroids.
+Normalization, scores, the nearest centroid, and the statistics that update centroids.
 """
 
 import tensorflow as tf

@@ -32,7 +32,7 @@ def strided_attention(
 
     over the j <= i if causal. The cost is O(n² / stride), which is O(n^1.5) for a stride of
     sqrt(n). In the order of `rt_keras.ops.to_blocks`, with the size of a block as stride, the keys
-    are the positions at the same place in every block of an image.
+    are the positions at the same index in every block of an image.
 
     Args:
         query: `[batch, heads, length, depth]`.

@@ -69,7 +69,7 @@ def as_many_rows(name, value, batch):
 
     Args:
         name: string, name of the input in the signature.
-        value: tensor of any shape except a scalar's.
+        value: tensor of any shape with at least one dimension.
         batch: int tensor, number of texts.
 
     Returns:

@@ -141,7 +141,7 @@ def _what_is_kept(model, signatures):
 
     Called from Python, the functions have default values and name an input of a wrong type;
     signatures do neither. The model itself is not saved: Keras would write functions for it that
-    nobody calls.
+    are never called.
     """
     kept = tf.Module()
     kept.variables_of_model = [variable.value for variable in model.variables]

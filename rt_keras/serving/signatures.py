@@ -128,7 +128,7 @@ def generating_function(model, max_length=MAX_LENGTH):
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
-        max_length: int, maximum total number of tokens of the start token, a prompt and its
+        max_length: int, maximum number of tokens in total: the start token, a prompt and its
             continuation. Defaults to 65,536.
 
     Returns:

@@ -17,7 +17,7 @@ def training_batches(experiment, strategy, first_step=0, arrivals=None):
         strategy: the `tf.distribute.Strategy` of the run.
         first_step: int, the index of the first batch. Defaults to 0.
         arrivals: variable that records the arrival times of batches; see `rt_keras.data.arrivals`.
-            Defaults to None, no record.
+            Defaults to None, for no record.
 
     Returns:
         A `tf.data.Dataset`, or a `tf.distribute.DistributedDataset` if there are several replicas.

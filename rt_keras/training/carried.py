@@ -25,7 +25,7 @@ def carried_sums(model, examples, length, verbose, start_token_id=None):
         examples: `tf.data.Dataset` of documents.
         length: int, tokens in a chunk.
         verbose: int, 1 for a progress bar.
-        start_token_id: int, the token before each document. Defaults to None, end of text.
+        start_token_id: int, the token before each document. Defaults to None, for end of text.
 
     Returns:
         A dictionary of floats "nats" and "labels", the number of tokens; and of "by_position", a

@@ -212,8 +212,8 @@ def make_strategy(cluster, start_seconds=60):
 
     Args:
         cluster: the `Cluster` that `read_cluster` returned in this process.
-        start_seconds: int, how long to wait for the other workers. TensorFlow's own default is an
-            hour. Defaults to 60.
+        start_seconds: int, seconds to wait for the other workers. Defaults to 60; TensorFlow's
+            own default is an hour.
 
     Returns:
         A `tf.distribute.MultiWorkerMirroredStrategy`.

@@ -43,14 +43,14 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         batch_size: int, the number of sequences or examples in the batch of one replica. Defaults
             to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.
-        context: string, what precedes a token of a language model. "window" is the part of its
+        context: string, the context of a token of a language model. "window" is the part of its
             sequence before it. "sliding" uses overlapping windows of that length: each window
             begins `stride` tokens after the previous one and scores the new tokens. "carry" is the
             whole document before the token, read in chunks of `batch_size` sequences with the
             cache of the previous chunks. Other models support only "window". Defaults to
             "window".
-        stride: int, at most the length of a sequence; for "sliding" only. Defaults to None, half of
-            that length.
+        stride: int, at most the length of a sequence; for "sliding" only. Defaults to None, for
+            half of that length.
 
     Returns:
         A dictionary of the scores in the task's `text_units` and `units`, the counts of its
@@ -60,6 +60,17 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
 
     Raises:
         ValueError: if there is nothing to score, or the model does not support the context.
+
+    >>> from rt_keras.training.config import make_config
+    >>> from rt_keras.training.experiment import Experiment
+    >>> settings = {"model.num_layers": 1, "model.hidden_dim": 16, "data.sequence_length": 64}
+    >>> experiment = Experiment(make_config(settings))
+    >>> model = experiment.make_model()
+    >>> model.preprocessor = experiment.preprocessor
+    >>> texts = tf.data.Dataset.from_tensors("Once upon a time")
+    >>> scores = evaluate(model, texts, batch_size=1)
+    >>> scores["bytes"], scores["tokens"]
+    (16, 17)
     """
     task, strategy = task_of(model), model.distribute_strategy
     _check_context(task, context, stride)

@@ -99,6 +99,16 @@ def load_model(path):
     Raises:
         FileNotFoundError: if the folder holds neither.
         ValueError: if it holds a model of another project, or a damaged file.
+
+    >>> import tempfile
+    >>> from rt_keras.training.config import make_config
+    >>> config = make_config({"model.num_layers": 1, "model.hidden_dim": 16})
+    >>> model = Experiment(config).make_model()
+    >>> folder = tempfile.mkdtemp()
+    >>> model.save_to_preset(folder)
+    >>> loaded = load_model(folder)
+    >>> type(loaded).__name__, loaded.count_params() == model.count_params()
+    ('RoutingTransformerCausalLM', True)
     """
     path = Path(path)
     for folder in (path / "model", path):
@@ -127,6 +137,16 @@ def start_from(model, path):
     Raises:
         FileNotFoundError: as for `load_model`.
         ValueError: as for `load_model`, or if the weights differ in number or shape.
+
+    >>> import tempfile
+    >>> from rt_keras.training.config import make_config
+    >>> experiment = Experiment(make_config({"model.num_layers": 1, "model.hidden_dim": 16}))
+    >>> trained, new = experiment.make_model(), experiment.make_model()
+    >>> folder = tempfile.mkdtemp()
+    >>> trained.save_to_preset(folder)
+    >>> start_from(new, folder)
+    >>> bool(keras.ops.all(new.weights[0] == trained.weights[0]))
+    True
     """
     trained = load_model(path)
     if type(trained) is not type(model):

@@ -91,6 +91,32 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             checkpoints are damaged.
         Stopped: if a signal ended the run. Its state is saved.
         FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
+
+    >>> import tempfile
+    >>> from rt_keras.training.config import make_config
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for split in ("train", "validation"):
+    ...     (folder / split).mkdir()
+    ...     _ = (folder / split / "tale.txt").write_text("Once upon a time. " * 40)
+    >>> config = make_config(
+    ...     {
+    ...         "model.num_layers": 1,
+    ...         "model.hidden_dim": 16,
+    ...         "data.name": "text_folder",
+    ...         "data.directory": str(folder),
+    ...         "data.data_dir": str(folder / "prepared"),
+    ...         "data.sequence_length": 64,
+    ...         "data.batch_size": 2,
+    ...         "schedule.warmup_steps": 0,
+    ...         "trainer.steps": 2,
+    ...         "trainer.validation_every": 2,
+    ...     }
+    ... )
+    >>> result = train(config, folder / "run", verbose=0)
+    >>> result["steps"], result["best_step"]
+    (2, 2)
+    >>> sorted(path.name for path in (folder / "run").iterdir() if path.is_dir())
+    ['checkpoints', 'model', 'tensorboard']
     """
     experiment, output = Experiment(config), Path(output)
     config_checks.check_sources(experiment)

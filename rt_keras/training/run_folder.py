@@ -63,8 +63,8 @@ def _check_same(config, before, saved):
     """Raises a ValueError that names the keys that differ from those of the run to resume."""
     ours, theirs = _values(config), _values(before)
     free = FREE_KEYS
-    # Only the learning rate of a cosine depends on the number of steps. More steps raise it once,
-    # which longer training is worth.
+    # Only a cosine schedule depends on the number of steps. More steps raise it once,
+    # which is acceptable for longer training.
     if config.schedule.name != "cosine" or ours["trainer.steps"] > theirs["trainer.steps"]:
         free = (*FREE_KEYS, "trainer.steps")
     changed = [key for key in ours if ours[key] != theirs.get(key) and key not in free]

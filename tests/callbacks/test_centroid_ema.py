@@ -58,7 +58,7 @@ def fit(model, data, *callbacks, **options):
 
 
 def make_step(model, callback, strategy=None, jit_compile=None, update_inside=True):
-    """One batch of a custom training loop: it trains the model and moves its centroids."""
+    """One batch of a custom training loop: it trains the model and updates its centroids."""
     callback.set_model(model)
 
     def train(batch):
@@ -261,7 +261,7 @@ def test_frozen_centroids_stay(frozen):
     model = keras.Model(inputs, x)
     model.compile("sgd", "mse", run_eagerly=True)
     data = np.random.default_rng(0).normal(size=(4, 9, 8))
-    with pytest.warns(UserWarning, match="nothing moves its centroids"):
+    with pytest.warns(UserWarning, match="nothing updates its centroids"):
         # Statistics from before the layer was frozen.
         attention(data, data, training=True)
     for layer in FROZEN[frozen](attention, model):
@@ -550,7 +550,7 @@ def test_every_routing_layer_is_found_and_logged():
 
 def test_training_without_the_callback_warns_once():
     model, data = make_model(), make_data(batches=2)
-    message = "routing.*nothing moves its centroids.*CentroidEMA.*fit.*update_centroids"
+    message = "routing.*nothing updates its centroids.*CentroidEMA.*fit.*update_centroids"
     with pytest.warns(UserWarning, match=message) as found:
         fit(model, data, epochs=2)
         model.compile("sgd", "mse", jit_compile=False)

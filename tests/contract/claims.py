@@ -1,4 +1,4 @@
-"""What a kind of heads says of itself, held against what it does."""
+"""Compares the declared abilities of a kind of heads with its behavior."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def _rows(heads, seeds):
 
 
 def _joined(before, after, start):
-    """One input up to a position, and another from there on."""
+    """Joins one input up to a position and another one from it."""
     if before is None:
         return None
     axis = 1 if before.ndim == 2 else 2

@@ -67,7 +67,7 @@ class WindowOf8(Window):
 
 @keras.saving.register_keras_serializable(package="tests")
 class ContentBlocksHeads(Union):
-    """A window, the first tokens, and some of the blocks of 2 keys that are alike."""
+    """A window, the first tokens, and some of the blocks of 2 similar keys."""
 
     declared = (WindowOf8, FirstTokens, SelectedBlocks)
     # Other unions have all that a window can.
@@ -85,7 +85,7 @@ class ContentBlocksHeads(Union):
 
 @keras.saving.register_keras_serializable(package="tests")
 class NeighbourBlocksHeads(ContentBlocksHeads):
-    """A window, the first tokens, and some of the blocks of neighbours in the best node."""
+    """A window, the first tokens, and some of the blocks of neighboring keys in the best node."""
 
     declared = ContentBlocksHeads.declared
     fixed = {
@@ -142,7 +142,7 @@ def required(layer):
 def options(layer):
     """All options of a head group, with a few values each that are not their defaults."""
     declared = {}
-    # What other kinds say of an option serves where its own says nothing.
+    # The declaration of another kind serves where its own has none.
     for kind in sorted(HEAD_KINDS.values(), key=lambda kind: issubclass(layer, kind.layer)):
         declared |= keys_of(kind)
     found = {}

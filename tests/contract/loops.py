@@ -137,7 +137,7 @@ def cluster_strided(group, query, key, value, options):
 
 
 def learnt_by_clusters(group):
-    """Centroids and load biases of each head of queries."""
+    """Returns the centroids and load biases of each query head."""
     found = of(group, "centroids", "load_bias")
     return {name: np.repeat(x, group.num_heads // len(x), axis=0) for name, x in found.items()}
 
@@ -175,7 +175,7 @@ def local_routing(group, query, key, value, options):
 
 def routing_memory(group, query, key, value, options):
     if group.eviction == "random":
-        # The op's own test is told which ones go.
+        # The op's own test chooses the evicted members.
         return None
     kernel = array(getattr(group, "routed_kernel", None))
     routed = query if kernel is None else reference.convolved(query, kernel)

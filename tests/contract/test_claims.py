@@ -1,4 +1,4 @@
-"""What every kind of heads says of itself is what it does; and a kind that lies is found out."""
+"""Tests that every kind of heads does what it declares, and that false declarations fail."""
 
 import keras
 import pytest
@@ -10,7 +10,7 @@ from tests.contract.claims import CLAIMS
 from tests.contract.kinds import NAMES, SINGLES, Heads, label, layers
 from tests.contract.ways import compute_the_same
 
-pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
@@ -72,7 +72,7 @@ class SaysItTakesMasks(LocalHeads):
 
 
 class SaysItGivesWeights(LocalHeads):
-    """What it gives is no sum of values."""
+    """Returns outputs that are not sums of values."""
 
     def attend(self, **arguments):
         return super().attend(**arguments) ** 2

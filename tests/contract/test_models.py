@@ -23,7 +23,7 @@ from tests.contract.kinds import (
 from tests.contract.models import FEATURES, attention, forms, inputs, model_of
 from tests.contract.ways import agree
 
-pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 # The others run end to end.
 ALWAYS = ("FullHeads",)
 KINDS = [
@@ -32,7 +32,7 @@ KINDS = [
 ]
 
 
-# The tests of one kind follow one another, and what they have compiled goes before the next.
+# The tests of one kind run consecutively; their compiled functions are dropped before the next.
 @pytest.fixture(scope="module", params=KINDS)
 def name(request):
     yield request.param
@@ -144,7 +144,7 @@ def test_rotary_positions(name):
 
 
 def test_adapted(name):
-    """In the place of Keras's attention: the same weights, in whose place it can be put back."""
+    """Replaces Keras's attention, with the same weights, and restores it."""
     for form, chosen in forms(name).items():
         if "num_key_value_heads" in chosen:
             # Keras's own attention has none.

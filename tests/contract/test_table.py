@@ -62,7 +62,7 @@ def _takes_other_lengths(heads):
 
 
 def _inside_adapted_decoders(group):
-    """What a decoder of KerasHub does with such heads in the place of its own."""
+    """Describes a KerasHub decoder with such heads instead of its own."""
     if not group.takes_causal_mask:
         return "no"
     return "generates" if group.cached_decoding else "scores"

@@ -1,4 +1,4 @@
-"""What the tests of the pictures' scripts share."""
+"""Fixtures for the tests of the scripts that draw pictures."""
 
 import importlib
 import runpy
@@ -12,7 +12,7 @@ PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
 @pytest.fixture
 def picture_script(monkeypatch):
-    """A function of a script's name that imports it; the script may import its neighbours."""
+    """Returns a function that imports a script by name; scripts can import their neighbors."""
     monkeypatch.syspath_prepend(PICTURES)
     return importlib.import_module
 

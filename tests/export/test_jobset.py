@@ -1,4 +1,4 @@
-"""What Kubernetes is told in `export/jobset.yaml`."""
+"""Tests of the Kubernetes settings in `export/jobset.yaml`."""
 
 import argparse
 import json

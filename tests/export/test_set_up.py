@@ -1,4 +1,4 @@
-"""What TensorFlow Serving is told in `export/`."""
+"""Tests of the settings of TensorFlow Serving in `export/`."""
 
 import runpy
 from pathlib import Path

@@ -17,7 +17,7 @@ from rt_keras.layers import (
 from rt_keras.layers.head_group import copy_groups
 from tests.layers import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 CACHED = {name: checks.EVERY_KIND[name] for name in ("local", "nearest")}
 CACHED["keys"] = lambda: LocalRoutingHeads(2, 3, 3, 4, routed_key="key")

@@ -17,7 +17,7 @@ from rt_keras.ops.routing_memory import EVICTIONS
 from rt_keras.t2t import T2TLocalHeads, T2TStridedHeads
 from tests.layers import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rt_keras.layers import (
 from rt_keras.layers.attention_calls import attention_calls
 from tests.layers import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 LENGTH = 12
 GLOBAL = np.zeros((2, LENGTH), bool)

@@ -24,7 +24,7 @@ from rt_keras.layers.head_group import copy_groups
 from rt_keras.t2t import T2THashedHeads, T2TRoutingHeads, T2TStridedHeads
 from tests.layers import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 GROUPS = [
     lambda **kwargs: LocalHeads(2, 4, **kwargs),

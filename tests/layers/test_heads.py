@@ -28,7 +28,7 @@ UNIONS = {
     "window, stride and first tokens": [Window(3), Strided(5), FirstTokens(7)],
     "window, cluster and first tokens": [Window(3), Cluster(3, window_size=4), FirstTokens(2)],
     "window and blocks by content": [Window(4), SelectedBlocks(1, num_blocks=3, segment_size=4)],
-    "window, first tokens, blocks of neighbours and persistent keys": [
+    "window, first tokens, blocks of neighbors and persistent keys": [
         Window(8, look_back=0),
         FirstTokens(3),
         SelectedBlocks(2, num_blocks=2, segment_size=8, by_content=False),
@@ -174,7 +174,7 @@ def test_a_model_is_saved_and_loaded(name, tmp_path):
     assert loaded.layers[-1].head_groups[0].key_sets == tuple(UNIONS[name])
 
 
-@pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+@pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 @pytest.mark.parametrize("name", UNIONS)
 def test_training_by_xla(name):
     tokens = keras.Input([LENGTH, 8])

@@ -9,7 +9,7 @@ from tests.layers.key_sets.test_positioned import sines
 from tests.layers.test_routing_heads import statistics
 from tests.ops import reference
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
 def vectors(length=13):

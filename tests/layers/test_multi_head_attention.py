@@ -12,7 +12,7 @@ from rt_keras.layers import (
 from tests.layers import checks
 from tests.ops import reference
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
 def groups(dtype="float32", **options):

@@ -18,7 +18,7 @@ from tests.layers import checks
 from tests.layers.test_multi_head_attention import mixed
 from tests.ops import reference
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
 def test_head_dense():
@@ -70,7 +70,7 @@ def test_key_dim_defaults_to_the_features_per_head():
         mixed(key_dim=None)(x[..., :10], x[..., :10])
 
 
-# Rotary positions and grouped queries.
+# Rotary embeddings and grouped-query attention.
 
 
 def rotated(x):
@@ -85,7 +85,7 @@ def rotated(x):
 
 
 def grouped(groups, num_key_value_heads, **options):
-    """Returns a layer with rotary positions. KerasHub computes them in float32."""
+    """Returns a layer with rotary embeddings. KerasHub computes them in float32."""
     dtype = options.get("dtype", "float32")
     rotary = keras_hub.layers.RotaryEmbedding(dtype=dtype)
     options = {"num_key_value_heads": num_key_value_heads, "rotary_embedding": rotary, **options}

@@ -7,7 +7,7 @@ from rt_keras.layers import FullHeads, LocalHeads, ReversibleBlocks, RoutingHead
 from tests.layers import checks
 from tests.temporaries import temporaries
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 X = checks.random(2, 9, 8)
 

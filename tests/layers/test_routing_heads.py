@@ -9,7 +9,7 @@ from rt_keras.layers import RoutingHeads
 from tests.layers import checks
 from tests.ops import reference
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_training_without_the_callback_warns_once():
     group = heads(name="these_heads")
     group(query, value, key)
     with pytest.warns(
-        UserWarning, match="these_heads.*nothing moves its centroids.*CentroidEMA.*loop"
+        UserWarning, match="these_heads.*nothing updates its centroids.*CentroidEMA.*loop"
     ):
         group(query, value, key, training=True)
     with warnings.catch_warnings():

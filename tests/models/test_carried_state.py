@@ -20,7 +20,7 @@ from rt_keras.models.carried_state import cleared
 from rt_keras.t2t import T2TLocalHeads
 from tests.models import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 TOKENS = checks.random_tokens(2, 40)
 

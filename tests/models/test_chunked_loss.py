@@ -10,7 +10,7 @@ import tensorflow as tf
 from rt_keras.models import RoutingTransformerCausalLM, RoutingTransformerSeq2SeqLM
 from tests.models import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 TOKENS, LABELS = checks.random_tokens(4, 9), checks.random_tokens(4, 9, seed=1)
 WEIGHTS = np.random.default_rng(2).uniform(size=[4, 9]).astype("float32")

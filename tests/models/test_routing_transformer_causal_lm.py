@@ -154,7 +154,7 @@ def test_fit_takes_strings(text_model):
     assert history["loss"][1] < history["loss"][0]
 
 
-@pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+@pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 @pytest.mark.parametrize("lengths", [[9, 0, 4], [0, 0, 0]], ids=str)
 @pytest.mark.parametrize(
     "changes",

@@ -14,7 +14,7 @@ from tests.models import saved_models
 
 SAVED = Path(__file__).parents[1] / "golden" / "saved"
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.training import Training
 from tests.models import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 TOKENS, LABELS = checks.random_tokens(4, 8), checks.random_tokens(4, 8, seed=1)
 WEIGHTS = np.ones([4, 8], "float32")

@@ -369,7 +369,7 @@ def clustered(
 ):
     """Attention in clusters whose members are `members(x, head, cluster, count, later)`.
 
-    x are the normalised vectors of a sequence, and `later` the positions taken only once there
+    x are the normalized vectors of a sequence, and `later` the positions taken only once there
     are no others.
     """
     if key is None and key_mask is None:

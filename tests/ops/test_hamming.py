@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "clustered"
 def groups_of(x, projections, num_clusters, iterations, mask):
     """The groups of one sequence of a head."""
     bits, step = x @ projections.T > 0, max(1, len(x) // (32 * num_clusters))
-    # Those that move centroids.
+    # Those that update centroids.
     real = [i for i in range(0, len(x), step) if mask[i]]
     rows = [real[(2 * c + 1) * len(real) // (2 * num_clusters)] for c in range(num_clusters)]
     centroids = bits[rows].copy()

@@ -114,7 +114,7 @@ def test_padding_of_a_grid(causal, padding):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_seen_in_an_image(causal):
-    # 3 x 3 blocks of one position each: all neighbours, or those before in reading order.
+    # 3 x 3 blocks of one position each: all neighbors, or the previous ones in reading order.
     options = {"block_size": 1, "grid": (3, 3), "causal": causal}
     attention = checks.attention_of(local_attention, checks.arrays(9), options)[0, 0]
     seen = [np.flatnonzero(row).tolist() for row in attention]

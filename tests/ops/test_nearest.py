@@ -277,7 +277,7 @@ def test_grouped_queries(shared, probes, far, monkeypatch):
         return nearest_attention(**{**inputs, **few}, **options)
 
     np.testing.assert_allclose(found(), expected, rtol=0, atol=1e-12)
-    # A chunk has a head of keys with all of its queries.
+    # A chunk has one key/value head with all of its queries.
     checks.at_most_logits(1, monkeypatch)
     np.testing.assert_allclose(tf.function(found)(), expected, rtol=0, atol=1e-12)
 

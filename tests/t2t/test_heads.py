@@ -16,7 +16,7 @@ from rt_keras.t2t.token_bias import token_bias_of
 from tests.layers import checks
 from tests.t2t import reference
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 GROUPS = {
     "local": lambda **kwargs: T2TLocalHeads(2, 4, **kwargs),

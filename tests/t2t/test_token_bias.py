@@ -8,7 +8,7 @@ from rt_keras.t2t import T2TClusterStridedHeads, T2THashedHeads, T2TLocalHeads, 
 from rt_keras.t2t.token_bias import token_bias_of
 from tests.layers import checks
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 GROUPS = [
     lambda **kwargs: T2TLocalHeads(2, 4, **kwargs),

@@ -1,7 +1,7 @@
 """Models of configurations in `tests/golden/saved`, and their outputs.
 
 `python -m tests.training.saved_runs FOLDER` writes such files. Those in `tests/golden/saved` are of
-the version that first had them: later versions must load them, and never write them anew.
+the version that first had them: later versions must load them, and never overwrite them.
 """
 
 import sys

@@ -136,7 +136,7 @@ def assert_equal_runs(one, other):
     """Asserts that the final state has the same bits, except for metrics and their logs.
 
     A checkpoint has the sums of metrics over all workers. From one in the middle of an epoch each
-    worker goes on with an equal share of them, and rounds in its own way.
+    worker continues with an equal share of them, and rounds in its own way.
     """
     states = [Checkpoints(folder / "checkpoints") for folder in (one, other)]
     (arrays, _), (others, _) = (x.read(x.steps()[-1]) for x in states)

@@ -32,7 +32,7 @@ def causal(rng, batch, length, text):
 
 
 def copy(rng, batch, length, text):
-    """Draws a random sequence and its copy; 20% of each is hidden, at different places.
+    """Draws a random sequence and its copy; 20% of each is hidden, at different positions.
 
     Source: Vyas et al. 2020, section 4.1, the masked copy task.
     """

@@ -26,7 +26,7 @@ class Cluster(KeySet):
     See `rt_keras.ops.nearest_attention` and, for `assignment` "balanced",
     `rt_keras.ops.balanced_attention` for the equations. The fields are arguments of
     `rt_keras.layers.RoutingHeads` and `rt_keras.layers.LocalRoutingHeads`; the latter explains
-    them. For how centroids learn, see `rt_keras.layers.CentroidHeads`.
+    them. See `rt_keras.layers.CentroidHeads` for how centroids learn.
 
     With `routed_key` "key", the set leaves out the keys of a `Window` in the same union.
 

@@ -1,4 +1,4 @@
-"""The set of the first keys of a sequence."""
+"""The set of the first keys of a sequence, the attention sinks."""
 
 import dataclasses
 
@@ -19,10 +19,11 @@ from rt_keras.ops.first_tokens import (
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class FirstTokens(ByOps):
-    """The keys of the first tokens, without those of a `Window` or `Strided` in the same union.
+    """The attention sinks: the keys of the first tokens of a sequence.
 
-    See `rt_keras.ops.first_tokens_attention`. The set requires another set in its union. Its cache
-    does not grow with the sequence.
+    See `rt_keras.ops.first_tokens_attention`. The set leaves out keys that a `Window` or `Strided`
+    in the same union has, and requires another set in its union. Its cache does not grow with the
+    sequence.
 
     Args:
         num_first_tokens: int, number of tokens at the start of a sequence that every query attends

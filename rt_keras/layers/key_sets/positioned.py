@@ -156,7 +156,7 @@ def buckets(distances, furthest):
 
     Args:
         distances: int array of i - j.
-        furthest: int, the distance from which on all distances share the last bucket.
+        furthest: int, the distance above which all distances share the last bucket.
 
     Returns:
         int array, from 0 to 2 `BUCKETS` - 1.

@@ -1,4 +1,4 @@
-"""`adapt` and `restore`: replaces the attention heads of an existing model, and the inverse."""
+"""`adapt` and `restore`: replacement of the attention heads of a model, and its inverse."""
 
 import functools
 import inspect
@@ -70,9 +70,10 @@ def adapt(
             as the one that a classifier reads; see `MultiHeadAttention`. Only for KerasHub models
             without a cache, such as encoders. Defaults to None, for no global tokens.
         max_sequence_length: int, new maximum length, at least that of the model. Learned positions
-            are extended. Rotary ones are scaled; a restored model has the original ones. The
-            preprocessor of a task keeps as many tokens. Defaults to None, for unchanged positions.
-        trained_length: int, length that a model with rotary positions was trained on, required for
+            are extended. Those of rotary embeddings are scaled; a restored model has the original
+            ones. The preprocessor of a task keeps as many tokens. Defaults to None, for unchanged
+            positions.
+        trained_length: int, length that a model with rotary embeddings was trained on, required for
             those with `max_sequence_length`. Defaults to None, for the length in the files of a
             folder.
         position_extension: "repeat" or "interpolate", the method of extending learned positions.
@@ -165,6 +166,13 @@ def restore(model):
 
     Raises:
         ValueError: if the model is not adapted or is quantized.
+
+    >>> import keras_hub, rt_keras
+    >>> from rt_keras.layers import LocalHeads
+    >>> bert = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    >>> adapted = rt_keras.adapt(bert, [LocalHeads(2, block_size=4)])
+    >>> type(rt_keras.restore(adapted)).__name__
+    'BertBackbone'
     """
     backbone = backbone_of(model)
     if not isinstance(backbone, keras_hub.models.Backbone):

@@ -30,7 +30,7 @@ def _joint_tokens_and_positions(backbone, token_ids, positions):
 
 
 def _learned(backbone, positions):
-    """Clips positions to the learned ones, which those of padding and finished rows may exceed."""
+    """Clips positions, since those of padding and finished rows may exceed the learned ones."""
     return keras.ops.clip(positions, 0, backbone.max_sequence_length - 1)
 
 
@@ -88,7 +88,7 @@ MISSING = {
     "Qwen3Backbone": "norms of queries and keys",
     "QwenMoeBackbone": "mixtures of experts",
     "Qwen3MoeBackbone": "mixtures of experts",
-    "SmolLM3Backbone": "layers without rotary positions",
+    "SmolLM3Backbone": "layers without rotary embeddings",
 }
 
 

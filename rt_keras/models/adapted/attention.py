@@ -15,8 +15,8 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
     Args:
         head_groups: list of `HeadGroup`.
         causal: bool, whether attention is causal. Defaults to False.
-        rotary_scale: float, divisor of rotary positions. Defaults to 1. KerasHub's layer for Llama
-            takes such a factor but ignores it.
+        rotary_scale: float, divisor of the positions of rotary embeddings. Defaults to 1.
+            KerasHub's layer for Llama takes such a factor but ignores it.
         **kwargs: keyword arguments of `rt_keras.layers.MultiHeadAttention`.
 
     Call arguments:
@@ -90,7 +90,7 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
 
         Returns:
             Tuple of the cosines and the sines of the angles, `[batch or 1, length, 1, depth / 2]`;
-            None if positions are not rotary.
+            None without rotary embeddings.
         """
         if self.rotary_embedding is None:
             return None

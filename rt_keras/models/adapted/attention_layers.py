@@ -19,7 +19,7 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         head_groups: list of `HeadGroup`, with as many heads as `old` has.
         causal: bool, whether attention is causal.
         num_global_tokens: int or None, number of global tokens.
-        rotary_scale: float, divisor of rotary positions.
+        rotary_scale: float, divisor of the positions of rotary embeddings.
 
     Returns:
         A built `AdaptedAttention` with new weights.

@@ -33,7 +33,7 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
             window. The other blocks keep full attention or their window. Defaults to None, for all
             blocks.
         dense_below, num_global_tokens: see `rt_keras.adapt`.
-        rotary_scale: float, divisor of rotary positions. Defaults to 1.
+        rotary_scale: float, divisor of the positions of rotary embeddings. Defaults to 1.
         trained_length: int, length of the sequences that the model was trained on. Defaults to
             None, for an unknown length.
         **kwargs: arguments of the backbone.
@@ -131,7 +131,7 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
         configs: list of configurations of head groups.
         num_heads: int, number of heads of the layer.
         dtype: dtype policy of the layer.
-        dense_below: int, see `HeadGroup`, for groups that support it. Defaults to None, for the
+        dense_below: int, for groups that support it; see `HeadGroup`. Defaults to None, for the
             values in the configurations.
 
     Returns:

@@ -41,7 +41,7 @@ def distill(
     h_l and t_l are the outputs of block l of the model and of the teacher. q_l and p_l are the full
     attention weights computed from their queries and keys, for some queries that are drawn at
     random in each step. Only the projections of attention and the weights of its heads are trained.
-    Centroids move with the queries and keys. Dropout is off.
+    Centroids are updated with the queries and keys. Dropout is off.
 
     Args:
         model: backbone or task returned by `adapt`.

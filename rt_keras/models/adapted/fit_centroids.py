@@ -136,7 +136,7 @@ def _fit_heads(heads, arguments, options, iterations, balancing_steps):
 
 
 def collect(heads, arguments, options):
-    """Adds the queries and keys of a call to the statistics that move the centroids.
+    """Adds the queries and keys of a call to the statistics that update the centroids.
 
     Args:
         heads: a `CentroidHeads`.

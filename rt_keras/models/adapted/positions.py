@@ -11,14 +11,14 @@ PACKED_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequenc
 def config_for_length(config, max_sequence_length, trained_length=None):
     """Returns an adapted backbone's configuration for longer sequences.
 
-    Learned positions are extended; see `extended`. Rotary positions are divided by
+    Learned positions are extended; see `extended`. Positions of rotary embeddings are divided by
     `max_sequence_length / trained_length`.
 
     Args:
         config: dictionary, configuration of a KerasHub backbone.
         max_sequence_length: int, new maximum length.
-        trained_length: int, length that rotary positions were trained on. Only for rotary
-            positions, whose configuration lacks it. Defaults to None.
+        trained_length: int, length that rotary embeddings were trained on. Only for rotary
+            embeddings, whose configuration lacks it. Defaults to None.
 
     Returns:
         A dictionary.
@@ -27,19 +27,19 @@ def config_for_length(config, max_sequence_length, trained_length=None):
         ValueError: if the length is shorter, `trained_length` is missing, or positions are learned
             and it is set.
 
-    Source: for rotary positions, Chen et al. 2023, Extending Context Window of Large Language
+    Source: for rotary embeddings, Chen et al. 2023, Extending Context Window of Large Language
     Models via Positional Interpolation, section 2.3.
     """
     learned = "max_sequence_length" in config
     if learned and trained_length is not None:
         raise ValueError(
-            "trained_length is for rotary positions; this model has learned ones, "
+            "trained_length is for rotary embeddings; this model has learned positions, "
             f"{config['max_sequence_length']}. Received: trained_length={trained_length}"
         )
     before = config["max_sequence_length"] if learned else trained_length
     if before is None:
         raise ValueError(
-            "max_sequence_length requires trained_length for rotary positions, such as 4096 for "
+            "max_sequence_length requires trained_length for rotary embeddings, such as 4096 for "
             "Llama 2, because the model does not specify it"
         )
     if max_sequence_length < before:

@@ -1,4 +1,4 @@
-"""Prefill in chunks, so that neither memory nor compilation grows with the prompts."""
+"""Chunked prefill, so that neither memory nor compilation grows with the prompts."""
 
 import concurrent.futures
 import functools
@@ -23,7 +23,7 @@ TRACING = threading.Lock()
 
 
 class PromptReading(Decoding):
-    """Mixin of adapted language models: reads prompts of different lengths, chunk by chunk.
+    """Mixin of adapted language models: chunked prefill of prompts of different lengths.
 
     Rows with the same number of chunks are read together. Each chunk passes through the model block
     by block. Blocks that differ only in the values of their weights share one compiled program, so

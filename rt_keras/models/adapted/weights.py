@@ -1,4 +1,4 @@
-"""The weights of a model in another that differs only in attention and positions."""
+"""Copying of weights to a model that differs only in attention and positions."""
 
 import functools
 

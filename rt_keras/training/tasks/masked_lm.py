@@ -14,8 +14,8 @@ from rt_keras.training.tasks.text_task import token_specs
 class MaskedLMTask(EncoderTask, DocumentTask):
     """Predicts masked tokens from the tokens around them.
 
-    In training, each pass over the text masks other tokens. Validation and evaluation always mask
-    the same tokens.
+    In training, each pass over the text masks different tokens. Validation and evaluation always
+    mask the same tokens.
     """
 
     kind = "masked_lm"

@@ -22,7 +22,7 @@ FAMILIES = {
     "OPT": LEARNED,
     "Bart": LEARNED,
     "Llama": GROUPED,
-    # As in Llama 3.2, whose rotary positions are scaled by frequency.
+    # As in Llama 3.2, whose rotary embeddings are scaled by frequency.
     "Llama3": {
         **GROUPED,
         "tie_word_embeddings": True,

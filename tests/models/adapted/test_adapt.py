@@ -121,7 +121,7 @@ def test_rotary_positions_are_scaled():
         ours.assign(theirs)
     np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
     assert np.abs(outputs_of(adapted, inputs) - outputs_of(llama, inputs)).max() > 1e-2
-    with pytest.raises(ValueError, match="requires trained_length for rotary positions"):
+    with pytest.raises(ValueError, match="requires trained_length for rotary embeddings"):
         rt_keras.adapt(llama, [FullHeads(4)], max_sequence_length=96)
 
 
@@ -279,7 +279,7 @@ def make_wrong(case, bert):
         ("no groups", r"head_groups must be a list of at least one head group.*Received: .*\[\]"),
         ("shorter", "must be at least 24, that of the model. Received: 23"),
         ("extension", "position_extension must be one of .*'copy'"),
-        ("trained", "trained_length is for rotary positions"),
+        ("trained", "trained_length is for rotary embeddings"),
     ],
 )
 def test_what_cannot_be_adapted_is_refused(case, message, bert):

@@ -9,9 +9,9 @@ class Recall(Task):
     """The continuation of a repeated stretch.
 
     Among n random tokens, a stretch of s = 3 n // 8 tokens is repeated after a gap drawn uniformly
-    from 0 to n - 2 s. The next token therefore depends on the earlier place of the current one, and
-    no position reveals that place. The tokens of the repetition are scored, except the first, which
-    is unpredictable.
+    from 0 to n - 2 s. The next token therefore depends on the earlier position of the current one,
+    which no other position reveals. The tokens of the repetition are scored, except the first,
+    which is unpredictable.
 
     Args:
         length: int n, at least 8. Defaults to None, for 128.

@@ -101,8 +101,8 @@ class VariableTracking(Ruler):
     """The five variables that are assigned a number of five digits, over four hops.
 
     One statement assigns the number to the first variable, and each of the others assigns a
-    variable to the next one. The statements occur in this order, at random places in a context of
-    noise.
+    variable to the next one. The statements occur in this order, at random positions in a context
+    of noise.
     """
 
     name = "variable_tracking"
@@ -184,7 +184,7 @@ def noise(count):
 
 
 def insert(rng, room, pieces):
-    """Inserts arrays at random places in noise, in their order.
+    """Inserts arrays at random positions in noise, in their order.
 
     Args:
         rng: `numpy.random.Generator`.

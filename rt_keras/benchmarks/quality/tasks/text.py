@@ -13,9 +13,9 @@ MATCH = 5
 class Text(Task):
     """The next byte of a text, with losses grouped by the distance of its last match.
 
-    Sequences are drawn at random places in the concatenated files of a split, with a byte 0 after
+    Sequences start at random positions in the concatenated files of a split, with a byte 0 after
     each file. Held-out sequences come from the split "validation". The loss is grouped by the last
-    place in the sequence where the byte to predict followed the same 4 bytes:
+    position in the sequence where the byte to predict followed the same 4 bytes:
 
     - "near": within the window of local heads;
     - "far": further back;
