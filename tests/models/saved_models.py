@@ -18,6 +18,7 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_state import KeepState
 from rt_keras.data import ByteTokenizer
+from rt_keras.layers import key_sets
 from rt_keras.models import (
     RoutingTransformerBackbone,
     RoutingTransformerCausalLM,
@@ -28,7 +29,7 @@ from rt_keras.models.model_section import ModelSection
 from tests.layers.saved_heads import draw_weights
 from tests.models import checks
 
-PRESET, CARRIED = "default_heads", "carried"
+PRESET, UNION, CARRIED = "default_heads", "union_heads", "carried"
 # Steps of an epoch. The checkpoint is from the end of the first epoch.
 STEPS, CHUNK = 2, 8
 
@@ -41,6 +42,17 @@ def default_model():
     model = RoutingTransformerCausalLM.from_section(section, ByteTokenizer().vocabulary_size())
     model.preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 24)
     return model
+
+
+def union_model():
+    """A model of heads with user-defined sets of keys."""
+    keras.utils.set_random_seed(0)
+    sets = [key_sets.Window(4), key_sets.Cluster(4, 4, routed_key="key", normalize=False)]
+    backbone = RoutingTransformerBackbone(
+        ByteTokenizer().vocabulary_size(), 1, 16, 16, [layers.Heads(4, sets)]
+    )
+    preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 24)
+    return RoutingTransformerCausalLM(backbone, preprocessor)
 
 
 def carrying_model():
@@ -142,8 +154,8 @@ def logits(model):
     return np.asarray(model(inputs))[..., : checks.VOCABULARY]
 
 
-def write_preset(folder):
-    model = draw_weights(default_model())
+def write_preset(folder, make_model=default_model):
+    model = draw_weights(make_model())
     model.save_to_preset(str(folder))
     np.save(folder / "logits.npy", logits(model))
 
@@ -165,8 +177,12 @@ def write_carried(folder):
     np.savez_compressed(folder.parent / f"{CARRIED}.npz", **arrays, outputs=np.asarray(outputs))
 
 
+def write_union(folder):
+    write_preset(folder, union_model)
+
+
 def main(folder):
-    for name, write in ((PRESET, write_preset), (CARRIED, write_carried)):
+    for name, write in ((PRESET, write_preset), (UNION, write_union), (CARRIED, write_carried)):
         if (folder / name).exists():
             raise SystemExit(f"{folder / name} is there: later versions must load it")
         write(folder / name)

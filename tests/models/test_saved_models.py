@@ -33,8 +33,9 @@ def all_close(found, expected):
         close(found[name], x, 1e-5)
 
 
-def test_a_preset_gives_the_same_outputs():
-    folder = SAVED / saved_models.PRESET
+@pytest.mark.parametrize("name", [saved_models.PRESET, saved_models.UNION])
+def test_a_preset_gives_the_same_outputs(name):
+    folder = SAVED / name
     model = RoutingTransformerCausalLM.from_preset(str(folder))
     assert model.preprocessor.sequence_length == 24
     close(saved_models.logits(model), np.load(folder / "logits.npy"), 1e-5)

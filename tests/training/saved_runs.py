@@ -50,12 +50,24 @@ RUNS = {
         "strided": {"stride": 3},
         "local": {"block_size": 4, "max_relative_distance": 5},
     },
+    "run_of_union": {
+        "union": {
+            "window.block_size": 4,
+            **{f"cluster.{name}": size for name, size in CLUSTERS.items()},
+            "cluster.normalize": False,
+        },
+    },
+}
+# By the name of the run, other values.
+OTHERS = {
+    "run_of_dialect": {"model.dialect": "t2t"},
+    "run_of_union": {"trainer.carry_state": True},
 }
 
 
 def make_run(name):
     """The configuration of a run."""
-    values = {**SIZES, "model.dialect": "t2t" if name == "run_of_dialect" else None}
+    values = {**SIZES, **OTHERS.get(name, {})}
     for kind, options in RUNS[name].items():
         values |= {f"model.{kind}.{key}": x for key, x in {"num_heads": 2, **options}.items()}
     return make_config(values)
