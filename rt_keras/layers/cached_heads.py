@@ -93,7 +93,7 @@ class CachedHeads:
                 follows them and does not change the cache. For one position, or for several if
                 `reads_chunks`. None for all. Defaults to None.
             dropout, seed: see the call arguments of `HeadGroup`.
-            training: bool, whether to apply dropout and collect statistics, if `carries_state`.
+            training: bool, whether to apply dropout and collect statistics, if `can_be_stateful`.
                 Statistics are those of the chunk alone. Defaults to False.
 
         Returns:
@@ -125,7 +125,7 @@ class CachedHeads:
         return output, cache
 
     @property
-    def carries_state(self):
+    def can_be_stateful(self):
         """Returns whether the cache is bounded and chunks of an endless text are read in one pass.
 
         `dense_below` must be None, since it requires the final length.

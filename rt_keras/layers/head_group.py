@@ -12,6 +12,7 @@ from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.global_tokens import global_attention
+from rt_keras.renamed import renamed_arguments
 
 
 class HeadGroup(CachedHeads, keras.layers.Layer):
@@ -106,7 +107,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     # global tokens and persistent keys into the softmax; and whether these logits use
     # layer-normalized queries and keys.
     takes_global_tokens = False
-    normalizes = False
+    has_query_key_norm = False
     # Whether full attention differs from the group's and `dense_below` can select it.
     can_be_dense = True
     # The function that turns logits into attention weights.
@@ -300,7 +301,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     def _attention(self, length, global_tokens):
         """Returns the attention function for sequences of a length: the group's own or full."""
-        own = self._with_global_tokens(self.attend, global_tokens, self.normalizes)
+        own = self._with_global_tokens(self.attend, global_tokens, self.has_query_key_norm)
         if self.dense_below is None:
             return own
         full = self._with_global_tokens(self._attend_fully, global_tokens, False)
@@ -311,11 +312,13 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             is_short, lambda: full(**arguments), lambda: own(**arguments)
         )
 
-    def _with_global_tokens(self, attend, global_tokens, normalized):
+    def _with_global_tokens(self, attend, global_tokens, use_query_key_norm):
         """Returns an attention function that includes global tokens, if there are any."""
         if global_tokens is None:
             return attend
-        return functools.partial(global_attention, attend, global_tokens, normalized=normalized)
+        return functools.partial(
+            global_attention, attend, global_tokens, use_query_key_norm=use_query_key_norm
+        )
 
     def _attend_fully(self, *, key, query_mask=None, key_mask=None, **options):
         """Computes full attention with unnormalized queries and keys; see `attend`."""
@@ -346,6 +349,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
+        config = renamed_arguments(cls, config)
         known = {*arguments_of(cls), "name", "dtype", "trainable"}
         # Files of earlier versions contain None for options that the kind does not have.
         config = {k: v for k, v in config.items() if k in known or v is not None}

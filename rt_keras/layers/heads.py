@@ -80,7 +80,7 @@ class Heads(Centroids, HeadGroup):
     cache_grows = _of_any("cache_grows")
     reads_chunks = _of_all("reads_chunks")
     groups_queries = _of_all("groups_queries")
-    normalizes = _of_all("normalizes")
+    has_query_key_norm = _of_all("has_query_key_norm")
     can_be_dense = _of_any("can_be_dense")
     runs_in_litert = _of_all("runs_in_litert")
     returns_attention_scores = _of_all("returns_attention_scores")

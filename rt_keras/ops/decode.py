@@ -23,7 +23,7 @@ def attend_step(
     relative_embeddings=None,
     bias=None,
     return_logsumexp=False,
-    activation="softmax",
+    attention_activation="softmax",
 ):
     """Computes the attention of one or more queries at the same position to cached keys.
 
@@ -48,7 +48,7 @@ def attend_step(
         bias: broadcastable to `[batch, heads, queries, keys]`, added to the logits; or None.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
-        activation: see `attend`.
+        attention_activation: see `attend`.
 
     Returns:
         `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
@@ -75,7 +75,12 @@ def attend_step(
             allowed = fold_heads(tf.broadcast_to(allowed, shape), key_heads)
     # Queries that share keys attend together, so that the keys are read once.
     output, logsumexp = attend(
-        fold_heads(query, key_heads), key, value, allowed, bias=bias, activation=activation
+        fold_heads(query, key_heads),
+        key,
+        value,
+        allowed,
+        bias=bias,
+        attention_activation=attention_activation,
     )
     output = fold_heads(output, heads)
     return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output

@@ -8,7 +8,7 @@ from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.members import cluster_attention, top_members
 
 
-def hashed_attention(query, key, value, projections, *, num_clusters, window_size, **options):
+def hashed_attention(query, key, value, projections, *, num_buckets, window_size, **options):
     """Attention inside buckets of a locality-sensitive hash.
 
     The i-th bit of a normalized vector's bucket is 1 if `projection_i · x > 0`. The members of a
@@ -20,7 +20,7 @@ def hashed_attention(query, key, value, projections, *, num_clusters, window_siz
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
         projections: `[heads, bits, depth]`.
-        num_clusters: int, number of buckets that are used, at most 2^bits. A position in another
+        num_buckets: int, number of buckets that are used, at most 2^bits. A position in another
             bucket attends only where it fills up one of these.
         window_size: int, members of a cluster; all positions if there are fewer.
         **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
@@ -35,29 +35,29 @@ def hashed_attention(query, key, value, projections, *, num_clusters, window_siz
 
     >>> x = tf.random.normal([1, 2, 12, 4])
     >>> projections = tf.random.normal([2, 2, 4])
-    >>> hashed_attention(x, x, x, projections, num_clusters=4, window_size=4).shape
+    >>> hashed_attention(x, x, x, projections, num_buckets=4, window_size=4).shape
     TensorShape([1, 2, 12, 4])
     """
-    members = functools.partial(bucket_members, num_clusters)
-    options |= {"num_clusters": num_clusters, "window_size": window_size}
+    members = functools.partial(bucket_members, num_buckets)
+    options |= {"num_clusters": num_buckets, "window_size": window_size}
     return cluster_attention(members, {"projections": projections}, query, key, value, **options)
 
 
-def bucket_members(num_clusters, x, mask, count, weights):
+def bucket_members(num_buckets, x, mask, count, weights):
     """Picks the first `count` positions in each bucket, then the first ones outside of it.
 
     Args:
-        num_clusters: int, number of buckets that are used.
+        num_buckets: int, number of buckets that are used.
         x: normalized vectors, `[batch, heads, length, depth]`.
         mask: bool `[batch, length]`, False for positions that are picked last, or None.
         count: int, number of members.
         weights: dictionary with "projections", `[heads, bits, depth]`.
 
     Returns:
-        int32 `[batch, heads, num_clusters, count]`, in any order.
+        int32 `[batch, heads, num_buckets, count]`, in any order.
     """
     buckets = hash_buckets(x, weights["projections"])
-    scores = tf.one_hot(buckets, num_clusters, axis=2, dtype=tf.float32)
+    scores = tf.one_hot(buckets, num_buckets, axis=2, dtype=tf.float32)
     return top_members(scores, mask, count)
 
 

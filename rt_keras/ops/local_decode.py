@@ -88,7 +88,8 @@ def local_step(
         sliding_window: int, number of positions up to its own that a query sees. Defaults to None,
             for whole blocks.
         span, span_ramp: see `local_attention`.
-        **options: `relative_embeddings`, `activation` and `return_logsumexp` of `local_attention`.
+        **options: `relative_embeddings`, `attention_activation` and `return_logsumexp` of
+            `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
@@ -146,7 +147,7 @@ def local_cross_step(
             blocks.
         key_mask: bool `[batch, keys]`, False for padding; or None.
         span, span_ramp: see `local_attention`.
-        **options: `relative_embeddings` and `activation` of `local_attention`.
+        **options: `relative_embeddings` and `attention_activation` of `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.

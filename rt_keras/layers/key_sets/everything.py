@@ -89,7 +89,7 @@ class Everything(Positioned):
 
     def op_options(self, heads, chunk, joins):
         return {
-            "activation": self.attention_activation,
+            "attention_activation": self.attention_activation,
             "relative_embeddings": self.table(heads, chunk.query.shape[3]),
             "return_logsumexp": joins,
         }

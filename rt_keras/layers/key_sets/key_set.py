@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rt_keras.keys import keys_of
 from rt_keras.ops.blocks import repeat_heads
+from rt_keras.renamed import renamed_arguments
 
 
 class Chunk(NamedTuple):
@@ -104,7 +105,7 @@ class KeySet:
     cache_grows = False
     reads_chunks = False
     groups_queries = True
-    normalizes = False
+    has_query_key_norm = False
     can_be_dense = True
     runs_in_litert = False
     returns_attention_scores = True
@@ -247,7 +248,7 @@ class KeySet:
 
     @classmethod
     def from_config(cls, config):
-        return cls(**config)
+        return cls(**renamed_arguments(cls, config))
 
 
 def in_union():

@@ -62,7 +62,7 @@ class Remembered(KeySet):
     def beside(self, others):
         cluster = next((other for other in others if isinstance(other, Cluster)), None)
         window = next((other for other in others if isinstance(other, Window)), None)
-        if cluster is None or not cluster.shift_keys or not cluster.scaled:
+        if cluster is None or not cluster.shifts_keys or not cluster.scaled:
             raise ValueError(
                 "Remembered needs a Cluster with routed_key='previous_query' and scaled=True. "
                 f"Received: {cluster}"

@@ -200,7 +200,7 @@ class Window(Positioned):
         return {
             **self.blocks,
             "sliding_window": self.sliding_window,
-            "activation": self.attention_activation,
+            "attention_activation": self.attention_activation,
             "span": self.spans(heads),
             "span_ramp": self.span_ramp,
             "relative_embeddings": self.table(heads, chunk.query.shape[3]),
