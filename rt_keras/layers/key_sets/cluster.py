@@ -214,7 +214,7 @@ class Cluster(KeySet):
         kernel, before = tf.convert_to_tensor(heads.routed_kernel), (state or {}).get("asked")
         return causal_convolution(query, kernel, mask=query_mask, before=before)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         window = self.window
         # Members in the window become visible in the cluster after they leave the window.
         more = 0 if window is None else (window.look_back + 1) * window.block_size
@@ -233,7 +233,7 @@ class Cluster(KeySet):
             state["asked"] = last_vectors(chunk.query, chunk.count, self.kernel_size - 1)
         return state
 
-    def step(self, heads, chunk, states, joins):
+    def decode_step(self, heads, chunk, states, joins):
         border, window = None, self.window
         if window is not None:
             border = (chunk.position // window.block_size - window.look_back) * window.block_size
@@ -244,7 +244,7 @@ class Cluster(KeySet):
         }
         return self._read_by(nearest_step, heads, chunk, states, joins, options)
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
         return self._read_by(nearest_chunk, heads, chunk, states, joins, options)
 

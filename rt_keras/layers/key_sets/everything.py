@@ -82,7 +82,7 @@ class Everything(Positioned):
     def attend(self, heads, chunk, joins):
         return super().attend(heads, chunk, joins, attention_mask=chunk.attention_mask)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
         # A step masks later positions.
         return full_cache(key, chunk.value, max_length=max_length)

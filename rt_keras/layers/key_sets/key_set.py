@@ -77,8 +77,8 @@ class KeySet:
     all methods receive.
 
     A subclass defines fields, sets the class attributes that describe its abilities, and implements
-    `attend`. If `cached_decoding` is True, it also implements `fill` and `step`; if `reads_chunks`
-    is True, it implements `read`.
+    `attend`. If `cached_decoding` is True, it also implements `prefill_state` and `decode_step`; if
+    `reads_chunks` is True, it implements `read_chunk`.
 
     Raises:
         ValueError: if the value of a field is not allowed.
@@ -189,7 +189,7 @@ class KeySet:
     def after_attention(self, heads, chunk):
         """Hook for the rest of a training step, such as an additional loss."""
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         """Returns the state after the first `chunk.count` positions.
 
         Args:
@@ -202,7 +202,7 @@ class KeySet:
         """
         raise NotImplementedError
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         """Computes attention of the next positions from the state of the previous ones.
 
         Args:
@@ -216,8 +216,8 @@ class KeySet:
         """
         raise NotImplementedError
 
-    def step(self, heads, chunk, states, joins):
-        """Computes attention of one position from the state of the previous ones; see `read`."""
+    def decode_step(self, heads, chunk, states, joins):
+        """Computes attention of one position from the previous state; see `read_chunk`."""
         raise NotImplementedError
 
     def cross_step(self, heads, chunk):

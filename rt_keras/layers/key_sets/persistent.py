@@ -69,10 +69,10 @@ class Persistent(KeySet):
             seed=chunk.seed,
         )
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         return {}
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         return self.attend(heads, chunk, joins), {}
 
-    step = read
+    decode_step = read_chunk

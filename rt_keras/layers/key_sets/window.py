@@ -183,7 +183,7 @@ class Window(Positioned):
     def attend(self, heads, chunk, joins):
         return super().attend(heads, chunk, joins, key_block_size=self.key_block_size)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
         return local_cache(key, chunk.value, chunk.count, max_length=max_length, **self.blocks)
 
