@@ -39,8 +39,8 @@ class CachedHeads:
             tf.zeros([batch, heads, 1, depth], self.compute_dtype)
             for heads, depth in (
                 (self.num_heads, key_depth),
-                (self.key_heads, key_depth),
-                (self.key_heads, value_depth),
+                (self.num_key_value_heads, key_depth),
+                (self.num_key_value_heads, value_depth),
             )
         )
         return self.make_cache(query, value, None if self.share_qk else key, 0, max_length)

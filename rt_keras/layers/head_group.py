@@ -24,8 +24,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     are unions of sets of keys, see `Heads`. Other subclasses implement `attend`, usually by naming
     an op, and optionally the hooks `before_attention` and `after_attention`.
 
-    Queries may be grouped: there are fewer key/value heads, `key_heads`, and each serves num_heads
-    / key_heads consecutive query heads. The shape of the values in `build` determines their number.
+    Queries may be grouped: there are fewer key/value heads, `num_key_value_heads`, and each serves
+    num_heads / num_key_value_heads consecutive query heads. The shape of the values in `build`
+    determines their number, key_heads below.
     Caches contain only these heads, unless queries are also keys.
 
     If `cached_decoding` is True, a group can also read a sequence in several calls. `make_cache`
@@ -70,7 +71,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer, the group
             does not support `dense_below` or an `attention_mask`, `use_causal_mask` has an
-            unsupported value, `key_heads` do not divide `num_heads`, or, with `share_qk`, queries
+            unsupported value, key_heads does not divide `num_heads`, or, with `share_qk`, queries
             are grouped or queries and values differ in number. If lengths are known only at run
             time, the last error is an `InvalidArgumentError`, which XLA does not check.
 
@@ -140,7 +141,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             )
         self.dense_below = positive_int_or_none("dense_below", dense_below)
         self.relative_embeddings = self.centroids = None
-        self.key_heads = self.num_heads
+        self.num_key_value_heads = self.num_heads
 
     @property
     def state_dtype(self):
@@ -154,19 +155,20 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
                 f"dense_below={self.dense_below}"
             )
         if value_shape is not None:
-            self.key_heads = self._checked_key_heads(value_shape[1])
+            self.num_key_value_heads = self._checked_count(value_shape[1])
         self.value_depth = (value_shape or query_shape)[-1]
         self.build_positions(query_shape[-1])
         self.built = True
 
-    def _checked_key_heads(self, key_heads):
-        if self.num_heads % key_heads or (self.share_qk and key_heads != self.num_heads):
+    def _checked_count(self, num_key_value_heads):
+        grouped = num_key_value_heads != self.num_heads
+        if self.num_heads % num_key_value_heads or (self.share_qk and grouped):
             raise ValueError(
                 "The number of key/value heads must divide the number of query heads, and equal it "
-                f"with share_qk=True. Received: {key_heads} key/value heads for {self.num_heads} "
-                f"heads of {type(self).__name__} with share_qk={self.share_qk}"
+                f"with share_qk=True. Received: {num_key_value_heads} key/value heads for "
+                f"{self.num_heads} heads of {type(self).__name__} with share_qk={self.share_qk}"
             )
-        return key_heads
+        return num_key_value_heads
 
     def build_positions(self, depth):
         """Adds the weights of relative positions."""

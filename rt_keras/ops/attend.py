@@ -27,9 +27,9 @@ def attend(
     *,
     bias=None,
     bound=None,
+    attention_activation="softmax",
     dropout=0.0,
     seed=None,
-    attention_activation="softmax",
 ):
     """Attends from each block's queries to the same block's keys.
 
@@ -51,9 +51,9 @@ def attend(
         bound: float, an upper bound on the absolute value of every logit, known for normalized
             vectors without a bias; or None. It is subtracted before exp() instead of the largest
             logit, which saves a pass over the logits, unless p could underflow.
+        attention_activation: one of `entmax.ACTIVATIONS`. Defaults to "softmax".
         dropout: float, share of the attention weights set to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        attention_activation: one of `entmax.ACTIVATIONS`. Defaults to "softmax".
 
     Returns:
         The output `[..., queries, value_depth]` in the dtype of `value`, and the logsumexp of the

@@ -23,6 +23,7 @@ def full_attention(
     value,
     *,
     causal=False,
+    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     attention_mask=None,
@@ -30,7 +31,6 @@ def full_attention(
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
-    attention_activation="softmax",
 ):
     """Computes scaled dot-product attention of every query to every key.
 
@@ -47,6 +47,8 @@ def full_attention(
             serves heads / key_heads consecutive query heads.
         value: `[batch, key_heads, keys, value_depth]`.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
+            of exactly 0; see the functions of the same names. Defaults to "softmax".
         query_mask: bool `[batch, queries]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, True for
@@ -57,8 +59,6 @@ def full_attention(
         seed: int `[2]`, needed if `dropout` is above 0.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
             `merge` needs to combine the output with attention to other keys. Defaults to False.
-        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
-            of exactly 0; see the functions of the same names. Defaults to "softmax".
 
     Returns:
         `[batch, heads, queries, value_depth]`. A query that may see no key gets 0. With

@@ -24,10 +24,10 @@ def full_chunk(
     position,
     *,
     count=None,
+    attention_activation="softmax",
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
-    attention_activation="softmax",
     return_logsumexp=False,
 ):
     """Computes causal `full_attention` of a chunk, given the cache of earlier positions.
@@ -45,8 +45,8 @@ def full_chunk(
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
             first ones. Outputs of padding are undefined. Defaults to None, for no padding.
+        attention_activation, dropout, seed: see `full_attention`.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        dropout, seed, attention_activation: see `full_attention`.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
 

@@ -32,16 +32,16 @@ def local_attention(
     key_block_size=None,
     sliding_window=None,
     keys_before=0,
+    span=None,
+    span_ramp=32,
     causal=False,
+    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
-    attention_activation="softmax",
-    span=None,
-    span_ramp=32,
 ):
     """Computes attention of each block of queries to its own block and neighboring blocks.
 
@@ -81,7 +81,11 @@ def local_attention(
             `block_size` + 1, so that it lies inside the blocks. Defaults to None, for whole blocks.
         keys_before: int, number of keys before the first query, a multiple of `block_size` and at
             most `look_back` · `block_size`; i and j are then positions in the keys. Defaults to 0.
+        span: `[heads]`, z above. Defaults to None, for no span.
+        span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
+            of exactly 0; see the functions of the same names. Defaults to "softmax".
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j, clipped to
@@ -91,10 +95,6 @@ def local_attention(
         seed: int `[2]`, needed if `dropout` is above 0.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
             `merge` needs to combine the output with attention to other keys. Defaults to False.
-        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
-            of exactly 0; see the functions of the same names. Defaults to "softmax".
-        span: `[heads]`, z above. Defaults to None, for no span.
-        span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With

@@ -26,21 +26,21 @@ def nearest_attention(
     centroids,
     *,
     window_size,
-    causal=False,
     num_probes=1,
+    block_size=None,
+    look_back=1,
+    routed_key="key",
+    causal=False,
     load_bias=None,
+    scale=None,
+    use_query_key_norm=True,
+    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
-    scale=None,
-    routed_key="key",
-    block_size=None,
-    look_back=1,
-    use_query_key_norm=True,
     return_logsumexp=False,
-    attention_activation="softmax",
 ):
     """Routing attention of each query to the last keys of its nearest centroids.
 
@@ -83,9 +83,21 @@ def nearest_attention(
         value: `[batch, key_heads, length, value_depth]`.
         centroids: `[key_heads, clusters, depth]`.
         window_size: int, maximum number of keys that a query attends to in one cluster.
-        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         num_probes: int, number of clusters in which each query attends. Defaults to 1.
+        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
+            `block_size` None, the default, nothing is left out.
+        routed_key: "key" or "previous_query", see above. The latter needs `key` None and no
+            `block_size`; a position that `key_mask` hides still counts toward `window_size`.
+            Defaults to "key".
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         load_bias: `[key_heads, clusters]`, added to the scores, or None for zeros.
+        scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
+        use_query_key_norm: bool, whether q and k in the logits are normalized; clusters are always
+            those of normalized vectors. Defaults to True.
+        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
+            of exactly 0; see the functions of the same names. The last two need all keys of a query
+            in one place: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
+            "softmax".
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
@@ -93,20 +105,8 @@ def nearest_attention(
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
-        routed_key: "key" or "previous_query", see above. The latter needs `key` None and no
-            `block_size`; a position that `key_mask` hides still counts toward `window_size`.
-            Defaults to "key".
-        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
-            `block_size` None, the default, nothing is left out.
-        use_query_key_norm: bool, whether q and k in the logits are normalized; clusters are always
-            those of normalized vectors. Defaults to True.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
             `merge` needs to combine the output with attention to other keys. Defaults to False.
-        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
-            of exactly 0; see the functions of the same names. The last two need all keys of a query
-            in one place: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
-            "softmax".
 
     Returns:
         `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`

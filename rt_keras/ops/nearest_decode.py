@@ -93,11 +93,11 @@ def nearest_step(
     position,
     centroids,
     *,
-    count=None,
-    relative_embeddings=None,
-    before=None,
     window_size=None,
+    before=None,
+    count=None,
     attention_activation="softmax",
+    relative_embeddings=None,
     return_logsumexp=False,
     **routing,
 ):
@@ -111,14 +111,14 @@ def nearest_step(
         cache: the cache of `nearest_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         centroids: `[key_heads, clusters, depth]`.
-        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. Defaults to None, for no padding.
-        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        window_size: int, only needed with `before`.
         before: int scalar or `[batch]`, to see only the last `window_size` members of each cluster
             before this position. The cache must have positions, and be long enough to hold these
             members besides all later ones. Defaults to None, to see all members in the cache.
-        window_size: int, only needed with `before`.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. Defaults to None, for no padding.
         attention_activation, return_logsumexp: see `nearest_attention`.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         **routing: `num_probes`, `load_bias`, `scale` and `use_query_key_norm` of `Routing`. The
             last must be that of the cache.
 
