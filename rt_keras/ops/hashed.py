@@ -1,4 +1,4 @@
-"""Hashed routing: clusters by the signs of random projections, as in the Reformer."""
+"""Attention inside buckets by the signs of random projections, as in the Reformer."""
 
 import functools
 
@@ -12,8 +12,8 @@ def hashed_attention(query, key, value, projections, *, num_buckets, window_size
     """Attention inside buckets of a locality-sensitive hash.
 
     The i-th bit of a normalized vector's bucket is 1 if `projection_i · x > 0`. The members of a
-    cluster are the first `window_size` positions in its bucket, filled up with the first positions
-    outside of it. Otherwise attention is that of `balanced_attention`.
+    bucket are the first `window_size` positions in it, filled up with the first positions outside
+    of it. Otherwise attention is that of `balanced_attention`.
 
     Args:
         query: `[batch, heads, queries, depth]`, not normalized.
@@ -22,7 +22,7 @@ def hashed_attention(query, key, value, projections, *, num_buckets, window_size
         projections: `[heads, bits, depth]`.
         num_buckets: int, number of buckets that are used, at most 2^bits. A position in another
             bucket attends only where it fills up one of these.
-        window_size: int, members of a cluster; all positions if there are fewer.
+        window_size: int, members of a bucket; all positions if there are fewer.
         **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
             of `balanced_attention`.
 
