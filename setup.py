@@ -128,7 +128,7 @@ setup(
     entry_points={"console_scripts": ["rt-keras = rt_keras.__main__:run"]},
     keywords="keras tensorflow attention transformer long-context sparse-attention",
     classifiers=[
-        "Development Status :: 4 - Beta",
+        "Development Status :: 5 - Production/Stable",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX :: Linux",

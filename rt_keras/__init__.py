@@ -16,7 +16,7 @@ import importlib
 import pkgutil
 import sys
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # Functions of this package, and the modules that define them.
 _FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore", "fit_centroids", "distill")}

@@ -86,7 +86,7 @@ def mask_of(tensor):
     return getattr(tensor, "_keras_mask", None)
 
 
-def carry_mask(tensor, mask):
+def attach_mask(tensor, mask):
     """Attaches a mask to a tensor, as Keras does.
 
     Args:

@@ -114,16 +114,16 @@ def test_blocks_make_masks_of_pairs_by_the_names_that_are_known():
         assert inspect.isfunction(getattr(block, name, None)), block
 
 
-def test_tensors_carry_the_masks_of_layers():
+def test_tensors_have_the_masks_of_layers():
     x = np.array([[1, 0]])
     embedded = keras.layers.Embedding(2, 3, mask_zero=True)(x)
     assert keras_internals.mask_of(embedded).numpy().tolist() == [[True, False]]
     assert keras_internals.mask_of(tf.zeros([1])) is None
 
 
-def test_layers_get_the_masks_that_tensors_carry():
+def test_layers_get_the_masks_of_tensors():
     x = tf.constant([[[1.0], [3.0]]])
-    keras_internals.carry_mask(x, tf.constant([[True, False]]))
+    keras_internals.attach_mask(x, tf.constant([[True, False]]))
     assert float(keras.layers.GlobalAveragePooling1D()(x)[0, 0]) == 1
 
 

@@ -13,7 +13,7 @@ def draw(found, path):
 
     Args:
         found: dictionary from names of models to the lists that
-            `rt_keras.training.carried.bits_by_position` returned for them.
+            `rt_keras.training.stateful_scores.bits_by_position` returned for them.
         path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """

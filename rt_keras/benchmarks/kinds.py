@@ -91,7 +91,7 @@ def _lsh(query, key, value, centroids, window):
     """Runs the Reformer's attention, with as many buckets as clusters, rounded down to even."""
     pairs = max(1, query.shape[2] // window // 2)
     rotations = _noise([query.shape[1], NUM_ROUNDS, query.shape[3], pairs], 5)
-    return ops.lsh_attention(query, None, value, rotations, chunk_size=window, causal=True)
+    return ops.lsh_attention(query, None, value, rotations, block_size=window, causal=True)
 
 
 ATTENTION = {

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.callbacks.workers import Workers
+from rt_keras.renamed import renamed_arrays
 
 
 class KeepState(keras.callbacks.Callback):
@@ -134,6 +135,7 @@ class KeepState(keras.callbacks.Callback):
 
     def _restore(self, epoch):
         arrays, values = self.checkpoints.read(self.step)
+        arrays = renamed_arrays(arrays)
         variables = self._variables()
         if not self.workers.is_chief:
             # Drops the state of callbacks that only the chief has.
@@ -166,7 +168,7 @@ class KeepState(keras.callbacks.Callback):
             "model": self.model.variables,
             "optimizer": self.model.optimizer.variables,
             "metrics": self.model.metrics_variables,
-            "carried": getattr(self.model, "carried_rows", []),
+            "state": getattr(self.model, "state_variables", []),
             **{name: callback.variables for name, callback in self._with("variables")},
         }
         return {

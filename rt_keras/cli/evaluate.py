@@ -11,7 +11,7 @@ def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.epilog = "example: rt-keras evaluate --model runs/books --split test --json scores.json"
     options.add_examples(parser)
-    contexts = ["window", "carry", "sliding"]
+    contexts = ["window", "stateful", "sliding"]
     meaning = (
         "what precedes a token of a text: its sequence, its whole document, or overlapping windows "
         "(default: window)"
@@ -21,7 +21,7 @@ def add_arguments(parser):
     options.add_options(parser, {"--stride N": meaning}, type=int)
     meaning = "sequences or examples in a batch of each device; fewer need less memory"
     options.add_integers(parser, {"batch_size": (4, meaning)})
-    options.add_plot(parser, "bits per byte by number of previous tokens, with --context carry,")
+    options.add_plot(parser, "bits per byte by number of previous tokens, with --context stateful,")
     options.add_strategy(parser)
 
 
@@ -32,8 +32,8 @@ def main(args):
     from rt_keras.training import experiment
     from rt_keras.training.cluster import peer_errors, read_cluster
 
-    if args.plot is not None and args.context != "carry":
-        raise ValueError("--plot needs --context carry")
+    if args.plot is not None and args.context != "stateful":
+        raise ValueError("--plot needs --context stateful")
     options.check_picture(args)
     options.check_at_least_one(args, "batch_size")
     cluster = read_cluster() if args.strategy == "multi_worker" else None

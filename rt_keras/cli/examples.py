@@ -23,7 +23,7 @@ def load(args):
     if args.data is not None:
         config = config_lib.DataConfig(**task.data_named(args.data))
     elif run.exists():
-        config = config_lib.load_config(run).data
+        config = config_lib.load_saved_config(run).data
     else:
         raise ValueError(f"--data is missing; {args.model} does not name a data set")
     note = task.split_note(config)

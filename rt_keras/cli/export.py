@@ -21,7 +21,7 @@ def add_arguments(parser):
 
 def main(args):
     """Writes a model as a SavedModel and lists its non-standard operations."""
-    from rt_keras.models.carried_state import why_no_state
+    from rt_keras.models.stateful import why_not_stateful
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops
 
@@ -30,7 +30,7 @@ def main(args):
         raise ValueError(f"--model {args.model} must be a causal language model")
     with progress.bar("tracing and exporting"):
         path = export_saved_model(model, args.output, args.max_length)
-    more = "" if why_no_state(model.backbone) else ", new_state, score_next and generate_next"
+    more = "" if why_not_stateful(model.backbone) else ", new_state, score_next and generate_next"
     print(f"wrote the SavedModel {path}: score, score_text, generate{more}")
     foreign = foreign_ops(path)
     for name, reason in foreign.items():

@@ -30,15 +30,15 @@ def main(args):
     from rt_keras.training import config as config_lib
     from rt_keras.training import run
 
-    name, saved = args.config, Path(args.output) / "config.yaml"
+    name, saved, load = args.config, Path(args.output) / "config.yaml", config_lib.load_config
     if name is None and args.resume and saved.exists():
-        name = saved
+        name, load = saved, config_lib.load_saved_config
     if name is None:
         raise ValueError(
             "--config is missing, such as --config books for text; `rt-keras configs` lists the "
             "published ones"
         )
-    config = config_lib.load_config(name, args.set)
+    config = load(name, args.set)
     if args.data is not None:
         config = _with_data(config, args)
     return run.train(config, args.output, args.resume, args.overwrite)

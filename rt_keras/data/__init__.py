@@ -18,7 +18,7 @@ _NAMES = {
     "python_source": "PythonSource",
     "documents": "load_documents count_text",
     "packing": "pack_documents training_dataset evaluation_dataset",
-    "chunks": "carried_dataset document_chunks sliding_dataset",
+    "chunks": "stateful_dataset document_chunks sliding_dataset",
     "masking": "masked_batches",
     "examples": "pack_examples",
     "shards": "check_packed",

@@ -94,7 +94,7 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, s
     return whole_batches(windows, batch_size).prefetch(tf.data.AUTOTUNE)
 
 
-def carried_dataset(
+def stateful_dataset(
     packed, length, batch_size, seed=0, first_batch=0, share=(0, 1), state_dropout=0.0
 ):
     """Returns endless batches for stateful training: rows continue from batch to batch.
@@ -122,9 +122,9 @@ def carried_dataset(
             empty state within their document. Defaults to 0.
 
     Returns:
-        `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool, "starts": bool}, labels
-        int32, weights float32), all `[batch_size / workers, length]` but "starts". This is
-        `[batch_size / workers]` and True for rows whose chunk starts from an empty state.
+        `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool, "reset_states": bool},
+        labels int32, weights float32), all `[batch_size / workers, length]` but "reset_states".
+        This is `[batch_size / workers]` and True for rows whose chunk starts from an empty state.
 
     Raises:
         FileNotFoundError: if the folder holds no packed documents, or a file is missing.
@@ -135,8 +135,8 @@ def carried_dataset(
     >>> from rt_keras.data import ByteTokenizer, pack_documents
     >>> documents = tf.data.Dataset.from_tensor_slices(["abcd"])
     >>> packed = pack_documents(documents, ByteTokenizer(), tempfile.mkdtemp())
-    >>> for inputs, labels, _ in carried_dataset(packed, length=3, batch_size=1).take(3):
-    ...     print(inputs["starts"].numpy(), inputs["token_ids"].numpy(), labels.numpy())
+    >>> for inputs, labels, _ in stateful_dataset(packed, length=3, batch_size=1).take(3):
+    ...     print(inputs["reset_states"].numpy(), inputs["token_ids"].numpy(), labels.numpy())
     [ True] [[  1  99 100]] [[ 99 100 101]]
     [False] [[101 102   0]] [[102   1   0]]
     [ True] [[  1  99 100]] [[ 99 100 101]]
@@ -163,7 +163,7 @@ def carried_dataset(
         order, ends = order_of(number)
         tokens, counts = [], np.zeros([rows], np.int32)
         dropped = np.random.default_rng([seed, int(batch)]).random(batch_size) < state_dropout
-        starts = dropped[first_row : first_row + rows]
+        resets = dropped[first_row : first_row + rows]
         for row in range(rows):
             chunk = (first_row + row) * steps + step
             place = np.searchsorted(ends, chunk, side="right")
@@ -172,14 +172,14 @@ def carried_dataset(
             first, stop = bounds[document] + inside * length, bounds[document + 1]
             tokens.append(text.row(int(first), int(stop), length))
             counts[row] = min(length, stop - first)
-            starts[row] |= inside == 0 or step == 0
-        return np.stack(tokens), counts, starts
+            resets[row] |= inside == 0 or step == 0
+        return np.stack(tokens), counts, resets
 
     def batch(number):
         dtypes = [tf.int32, tf.int32, tf.bool]
-        tokens, counts, starts = tf.numpy_function(read, [number], dtypes)
+        tokens, counts, resets = tf.numpy_function(read, [number], dtypes)
         inputs, labels, weights = text.batch(tokens, tf.ensure_shape(counts, [rows]), length)
-        return {**inputs, "starts": tf.ensure_shape(starts, [rows])}, labels, weights
+        return {**inputs, "reset_states": tf.ensure_shape(resets, [rows])}, labels, weights
 
     batches = tf.data.Dataset.counter(first_batch)
     batches = batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

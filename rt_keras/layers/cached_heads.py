@@ -9,8 +9,8 @@ from rt_keras.ops.blocks import move_axis, size
 class CachedHeads:
     """Mixin of `HeadGroup` for decoding with a KV cache, position by position or chunk by chunk.
 
-    A subclass whose outputs depend on no later position defines `fill_cache` and `step`. If it
-    reads several positions in one pass, it also defines `read_chunk` and `reads_chunks`.
+    A subclass whose outputs depend on no later position defines `prefill_cache` and `decode_step`.
+    If it reads several positions in one pass, it also defines `read_chunk` and `reads_chunks`.
     """
 
     # Whether a causal output depends only on positions up to its own, so that it can be computed
@@ -39,8 +39,8 @@ class CachedHeads:
             tf.zeros([batch, heads, 1, depth], self.compute_dtype)
             for heads, depth in (
                 (self.num_heads, key_depth),
-                (self.key_heads, key_depth),
-                (self.key_heads, value_depth),
+                (self.num_key_value_heads, key_depth),
+                (self.num_key_value_heads, value_depth),
             )
         )
         return self.make_cache(query, value, None if self.share_qk else key, 0, max_length)
@@ -64,7 +64,7 @@ class CachedHeads:
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
-        return self.fill_cache(
+        return self.prefill_cache(
             query=query, key=key, value=value, count=count, max_length=max_length
         )
 
@@ -93,7 +93,7 @@ class CachedHeads:
                 follows them and does not change the cache. For one position, or for several if
                 `reads_chunks`. None for all. Defaults to None.
             dropout, seed: see the call arguments of `HeadGroup`.
-            training: bool, whether to apply dropout and collect statistics, if `carries_state`.
+            training: bool, whether to apply dropout and collect statistics, if `can_be_stateful`.
                 Statistics are those of the chunk alone. Defaults to False.
 
         Returns:
@@ -118,14 +118,14 @@ class CachedHeads:
         if one and tf.convert_to_tensor(position).shape.rank:
             # Loops need one position per row.
             position = tf.broadcast_to(position, [size(value, 0)])
-        read = self.step if one else self.read_chunk
+        read = self.decode_step if one else self.read_chunk
         output, cache = read(**inputs, cache=cache, position=position, **options)
         if training:
             self.after_attention(**inputs, **masks)
         return output, cache
 
     @property
-    def carries_state(self):
+    def can_be_stateful(self):
         """Returns whether the cache is bounded and chunks of an endless text are read in one pass.
 
         `dense_below` must be None, since it requires the final length.
@@ -144,11 +144,11 @@ class CachedHeads:
             )
         return length < self.dense_below
 
-    def fill_cache(self, *, query, key, value, count, max_length):
+    def prefill_cache(self, *, query, key, value, count, max_length):
         """Returns the group's cache, computed by one `..._cache` op."""
         raise NotImplementedError
 
-    def step(self, *, query, key, value, cache, position, count=None):
+    def decode_step(self, *, query, key, value, cache, position, count=None):
         """Computes the output and the cache of one position with one `..._step` op.
 
         Rows may be at different positions. Rows with a count of 0 keep their cache.
@@ -174,7 +174,7 @@ class CachedHeads:
 
         def step(index, cache, outputs):
             one = {name: x[index][:, :, None] for name, x in of_positions.items()}
-            found, cache = self.step(
+            found, cache = self.decode_step(
                 cache=cache, position=position + index, **{"key": None, **one, **options}
             )
             # A pair of the output and its logsumexp, if requested.

@@ -27,7 +27,7 @@ class Centroids:
         Args:
             depth: int, depth of queries and keys.
         """
-        heads = self.key_heads if self.groups_queries else self.num_heads
+        heads = self.num_key_value_heads if self.groups_queries else self.num_heads
         clusters = self.num_clusters
         sources = 1 if self.clusters_queries_alone else 2
 

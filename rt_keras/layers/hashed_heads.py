@@ -17,7 +17,7 @@ class HashedHeads(HeadGroup):
 
     Args:
         num_heads: int, number of heads in the group.
-        num_clusters: int, number of buckets per head, computed from floor(log2(num_clusters))
+        num_buckets: int, number of buckets per head, computed from floor(log2(num_buckets))
             projections.
         window_size: int, number of members of a bucket that attend.
         share_qk: bool, whether queries are also keys. Defaults to False.
@@ -34,19 +34,19 @@ class HashedHeads(HeadGroup):
 
     Source: Kitaev et al. 2020, Reformer, section 2; Roy et al. 2021, section 5.2.
 
-    >>> heads = HashedHeads(2, num_clusters=4, window_size=4)
+    >>> heads = HashedHeads(2, num_buckets=4, window_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x).shape
     TensorShape([1, 2, 10, 8])
     """
 
     attention_op = staticmethod(hashed_attention)
-    op_arguments = ("projections", "num_clusters", "window_size")
+    op_arguments = ("projections", "num_buckets", "window_size")
 
     def __init__(
         self,
         num_heads,
-        num_clusters,
+        num_buckets,
         window_size,
         share_qk=False,
         max_relative_distance=None,
@@ -54,9 +54,9 @@ class HashedHeads(HeadGroup):
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, **kwargs)
-        if positive_int("num_clusters", num_clusters) < 2:
-            raise ValueError(f"num_clusters must be at least 2. Received: {num_clusters}")
-        self.num_clusters = num_clusters
+        if positive_int("num_buckets", num_buckets) < 2:
+            raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets}")
+        self.num_buckets = num_buckets
         self.window_size = positive_int("window_size", window_size)
         self.share_qk = bool(share_qk)
         self.seed = seed
@@ -64,5 +64,5 @@ class HashedHeads(HeadGroup):
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         initializer = keras.initializers.Orthogonal(seed=self.seed)
-        bits = self.num_clusters.bit_length() - 1
+        bits = self.num_buckets.bit_length() - 1
         self.add_constant("projections", bits, query_shape[-1], initializer=initializer)

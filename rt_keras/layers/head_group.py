@@ -12,6 +12,7 @@ from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.global_tokens import global_attention
+from rt_keras.renamed import renamed_arguments
 
 
 class HeadGroup(CachedHeads, keras.layers.Layer):
@@ -23,9 +24,10 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     are unions of sets of keys; see `Heads`. Other subclasses implement `attend`, usually by naming
     an op, and optionally the hooks `before_attention` and `after_attention`.
 
-    With grouped-query attention, there are fewer key/value heads, `key_heads`, and each serves
-    num_heads / key_heads consecutive query heads. The shape of the values in `build` determines
-    their number. Caches contain only these heads, unless queries are also keys.
+    With grouped-query attention, there are fewer key/value heads, `num_key_value_heads`, and each
+    serves num_heads / num_key_value_heads consecutive query heads. The shape of the values in
+    `build` determines their number, key_heads below. Caches contain only these heads, unless
+    queries are also keys.
 
     If `cached_decoding` is True, a group can also read a sequence in several calls. `make_cache`
     returns the cache after the first positions. `call_with_cache` adds one or more positions and
@@ -69,7 +71,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer, the group
             does not support `dense_below` or an `attention_mask`, `use_causal_mask` has an
-            unsupported value, `key_heads` do not divide `num_heads`, or, with `share_qk`, there are
+            unsupported value, key_heads do not divide `num_heads`, or, with `share_qk`, there are
             fewer key/value heads or queries and values differ in number. If lengths are known only
             at run time, the last error is an `InvalidArgumentError`, which XLA does not check.
 
@@ -107,7 +109,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     # global tokens and persistent keys into the softmax; and whether these logits use
     # layer-normalized queries and keys.
     takes_global_tokens = False
-    normalizes = False
+    has_query_key_norm = False
     # Whether full attention differs from the group's and `dense_below` can select it.
     can_be_dense = True
     # The function that turns logits into attention weights.
@@ -140,7 +142,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             )
         self.dense_below = positive_int_or_none("dense_below", dense_below)
         self.relative_embeddings = self.centroids = None
-        self.key_heads = self.num_heads
+        self.num_key_value_heads = self.num_heads
 
     @property
     def state_dtype(self):
@@ -154,19 +156,20 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
                 f"dense_below={self.dense_below}"
             )
         if value_shape is not None:
-            self.key_heads = self._checked_key_heads(value_shape[1])
+            self.num_key_value_heads = self._checked_count(value_shape[1])
         self.value_depth = (value_shape or query_shape)[-1]
         self.build_positions(query_shape[-1])
         self.built = True
 
-    def _checked_key_heads(self, key_heads):
-        if self.num_heads % key_heads or (self.share_qk and key_heads != self.num_heads):
+    def _checked_count(self, num_key_value_heads):
+        grouped = num_key_value_heads != self.num_heads
+        if self.num_heads % num_key_value_heads or (self.share_qk and grouped):
             raise ValueError(
                 "The number of key/value heads must divide the number of query heads, and equal it "
-                f"with share_qk=True. Received: {key_heads} key/value heads for {self.num_heads} "
-                f"heads of {type(self).__name__} with share_qk={self.share_qk}"
+                f"with share_qk=True. Received: {num_key_value_heads} key/value heads for "
+                f"{self.num_heads} heads of {type(self).__name__} with share_qk={self.share_qk}"
             )
-        return key_heads
+        return num_key_value_heads
 
     def build_positions(self, depth):
         """Adds the weights of relative positions."""
@@ -301,7 +304,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     def _attention(self, length, global_tokens):
         """Returns the attention function for sequences of a length: the group's own or full."""
-        own = self._with_global_tokens(self.attend, global_tokens, self.normalizes)
+        own = self._with_global_tokens(self.attend, global_tokens, self.has_query_key_norm)
         if self.dense_below is None:
             return own
         full = self._with_global_tokens(self._attend_fully, global_tokens, False)
@@ -312,11 +315,13 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             is_short, lambda: full(**arguments), lambda: own(**arguments)
         )
 
-    def _with_global_tokens(self, attend, global_tokens, normalized):
+    def _with_global_tokens(self, attend, global_tokens, use_query_key_norm):
         """Returns an attention function that includes global tokens, if there are any."""
         if global_tokens is None:
             return attend
-        return functools.partial(global_attention, attend, global_tokens, normalized=normalized)
+        return functools.partial(
+            global_attention, attend, global_tokens, use_query_key_norm=use_query_key_norm
+        )
 
     def _attend_fully(self, *, key, query_mask=None, key_mask=None, **options):
         """Computes full attention with unnormalized queries and keys; see `attend`."""
@@ -347,6 +352,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
+        config = renamed_arguments(cls, config)
         known = {*arguments_of(cls), "name", "dtype", "trainable"}
         # Files of earlier versions contain None for options that the kind does not have.
         config = {k: v for k, v in config.items() if k in known or v is not None}

@@ -80,7 +80,7 @@ class Heads(Centroids, HeadGroup):
     cache_grows = _of_any("cache_grows")
     reads_chunks = _of_all("reads_chunks")
     groups_queries = _of_all("groups_queries")
-    normalizes = _of_all("normalizes")
+    has_query_key_norm = _of_all("has_query_key_norm")
     can_be_dense = _of_any("can_be_dense")
     runs_in_litert = _of_all("runs_in_litert")
     returns_attention_scores = _of_all("returns_attention_scores")
@@ -201,21 +201,21 @@ class Heads(Centroids, HeadGroup):
             query = with_centroids.routed_query(self, query, query_mask)
         return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
 
-    def fill_cache(self, *, max_length, **arguments):
+    def prefill_cache(self, *, max_length, **arguments):
         key_sets, chunk = self.joined_sets, self._chunk(**arguments)
         if self._decodes_densely(max_length):
             key_sets = self.dense_sets
-        states = {x.name: x.fill(self, chunk, max_length) for x in key_sets}
+        states = {x.name: x.prefill_state(self, chunk, max_length) for x in key_sets}
         return {name: state for name, state in states.items() if state}
 
-    def step(self, *, cache, return_logsumexp=False, **arguments):
-        return self._read("step", cache, return_logsumexp, self._chunk(**arguments))
+    def decode_step(self, *, cache, return_logsumexp=False, **arguments):
+        return self._read("decode_step", cache, return_logsumexp, self._chunk(**arguments))
 
     def read_chunk(self, *, cache, **arguments):
         if not self._reads_at_once(cache):
             return super().read_chunk(cache=cache, **arguments)
         joins = arguments.pop("return_logsumexp", False)
-        return self._read("read", cache, joins, self._chunk(**arguments))
+        return self._read("read_chunk", cache, joins, self._chunk(**arguments))
 
     def _reads_at_once(self, cache):
         """Returns whether a chunk is read in one pass instead of position by position."""

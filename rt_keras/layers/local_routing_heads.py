@@ -64,8 +64,8 @@ class LocalRoutingHeads(Heads):
     W and sines and cosines R_d of the distance. Transformer-XL uses the same terms; its two query
     biases are the bias of the query's dense layer here.
 
-    The logits of routed keys use normalized vectors, the scale and the bias. Without `normalize`,
-    they use the vectors without normalization.
+    The logits of routed keys use normalized vectors, the scale and the bias. Without
+    `use_query_key_norm`, they use the vectors without normalization.
 
     See `rt_keras.layers.CentroidHeads` for how centroids learn and for the other weights of the
     layer.
@@ -81,9 +81,9 @@ class LocalRoutingHeads(Heads):
         share_qk: bool, whether queries are also keys, in the window and, with "key", in the
             cluster. Defaults to False.
         num_probes: int, number of nearest clusters that a query attends to. Defaults to 1.
-        normalize: bool, whether logits in the cluster use normalized vectors. Routing always does.
-            False, with `routed_key` "key", suits models that were trained with full attention.
-            Defaults to True.
+        use_query_key_norm: bool, whether logits in the cluster use normalized vectors. Routing
+            always does. False, with `routed_key` "key", suits models that were trained with full
+            attention. Defaults to True.
         max_relative_distance: int or None, largest distance of the relative positions in the
             window. None disables them. The furthest key is block_size * (look_back + 1) - 1
             positions away. Defaults to None.

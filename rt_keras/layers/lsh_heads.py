@@ -13,14 +13,14 @@ class LSHHeads(HeadGroup):
 
     See `rt_keras.ops.lsh_attention`. Queries are also keys. The random rotations of the hashes are
     not trained. Unlike in the Reformer's code, they do not change from step to step, so a model
-    computes the same function in training and inference. The assignment of positions to chunks
+    computes the same function in training and inference. The assignment of positions to blocks
     depends on the whole sequence, and so do the outputs even if attention is causal. `HashedHeads`
     are the baseline in the paper on routing attention.
 
     Args:
         num_heads: int, number of heads in the group.
         num_buckets: int, number of buckets per hash, an even number.
-        chunk_size: int, number of positions in a chunk. If buckets have equal sizes, a chunk must
+        block_size: int, number of positions in a block. If buckets have equal sizes, a block must
             have at least length / num_buckets positions to hold one bucket; the paper uses twice as
             many.
         num_rounds: int, number of hashes. Defaults to 1.
@@ -36,7 +36,7 @@ class LSHHeads(HeadGroup):
 
     Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
 
-    >>> heads = LSHHeads(2, num_buckets=4, chunk_size=4, num_rounds=2)
+    >>> heads = LSHHeads(2, num_buckets=4, block_size=4, num_rounds=2)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x).shape
     TensorShape([1, 2, 10, 8])
@@ -46,14 +46,14 @@ class LSHHeads(HeadGroup):
 
     takes_relative_positions = False
     attention_op = staticmethod(lsh_attention)
-    op_arguments = ("rotations", "chunk_size")
+    op_arguments = ("rotations", "block_size")
 
-    def __init__(self, num_heads, num_buckets, chunk_size, num_rounds=1, seed=None, **kwargs):
+    def __init__(self, num_heads, num_buckets, block_size, num_rounds=1, seed=None, **kwargs):
         super().__init__(num_heads, **kwargs)
         if positive_int("num_buckets", num_buckets) % 2:
             raise ValueError(f"num_buckets must be even. Received: num_buckets={num_buckets}")
         self.num_buckets = num_buckets
-        self.chunk_size = positive_int("chunk_size", chunk_size)
+        self.block_size = positive_int("block_size", block_size)
         self.num_rounds = positive_int("num_rounds", num_rounds)
         self.seed = seed
 

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.keras_internals import carry_mask, mask_of
+from rt_keras.keras_internals import attach_mask, mask_of
 
 
 def rematerialize(layer, function, tensors):
@@ -32,7 +32,7 @@ def rematerialize(layer, function, tensors):
         given = dict(zip(floats, inputs))
         for name, mask in masks.items():
             if mask is not None:
-                carry_mask(given[name], mask)
+                attach_mask(given[name], mask)
         weights = zip(variables, inputs[len(floats) :])
         return call_stateless(lambda: function(**{**tensors, **given}), weights, state)
 

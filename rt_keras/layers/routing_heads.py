@@ -29,9 +29,9 @@ class RoutingHeads(Heads):
             False.
         num_probes: int, number of nearest clusters that a query attends to, with "nearest".
             Defaults to 1.
-        normalize: bool, whether logits use normalized queries and keys, as in the paper. False,
-            which requires "nearest", normalizes them only for routing, for models that were trained
-            with full attention. Defaults to True.
+        use_query_key_norm: bool, whether logits use normalized queries and keys, as in the paper.
+            False, which requires "nearest", normalizes them only for routing, for models that were
+            trained with full attention. Defaults to True.
         max_relative_distance: int or None, largest distance of the relative positions. None
             disables them. Defaults to None.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
@@ -47,8 +47,8 @@ class RoutingHeads(Heads):
 
     Raises:
         ValueError: if a number is out of range, `assignment` or `attention_activation` is unknown,
-            or `num_probes`, `normalize` or `attention_activation` is incompatible with the other
-            arguments.
+            or `num_probes`, `use_query_key_norm` or `attention_activation` is incompatible with the
+            other arguments.
 
     Source: Roy et al. 2021, section 4.1.
 

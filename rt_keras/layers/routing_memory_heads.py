@@ -39,7 +39,7 @@ class RoutingMemoryHeads(Heads):
         relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
             `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
         num_probes: int, number of nearest clusters that a query attends to. Defaults to 1.
-        normalize: bool, whether logits use normalized vectors. Defaults to True.
+        use_query_key_norm: bool, whether logits use normalized vectors. Defaults to True.
         commitment_weight: float, weight of the commitment loss. Defaults to 1e-4.
         seed: int or None, seed of the initial centroids. Defaults to None.
         kernel_size: int or None, number of positions that are convolved into a routed query. None

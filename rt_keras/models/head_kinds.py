@@ -79,13 +79,17 @@ class RoutingMemory(LocalRouting):
 
 
 @dataclasses.dataclass
-class Hashed(_Clustered):
+class Hashed(FromBlock, WithReach):
     """Heads that attend to keys of the query's hash bucket; see `rt_keras.layers.HashedHeads`."""
 
+    num_buckets: int = key(16, "buckets per head", AT_LEAST_1)
+    window_size: int = key(128, "members of its bucket that a query attends to", AT_LEAST_1)
+    first_layer: int = first_layer()
     share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
 
     name = "hashed"
     layer = layers.HashedHeads
+    windows = ("window_size",)
 
 
 @dataclasses.dataclass
@@ -156,7 +160,7 @@ class LSH(WithReach):
     """Heads of the Reformer; see `rt_keras.layers.LSHHeads`."""
 
     num_buckets: int = key(16, "buckets per hash, an even number", AT_LEAST_1)
-    chunk_size: int = key(64, "positions per chunk", AT_LEAST_1)
+    block_size: int = key(64, "positions per block", AT_LEAST_1)
     num_rounds: int = key(1, "number of hashes", AT_LEAST_1)
 
     name = "lsh"

@@ -4,13 +4,13 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.carried_state import CarriedState, why_no_state
 from rt_keras.models.generation import bucket, read_chunks
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
+from rt_keras.models.stateful import Stateful, why_not_stateful
 from rt_keras.ops.blocks import size
 
 # Number of tokens in a chunk of the chunked prefill, which bounds memory for longer prompts if the
@@ -19,7 +19,7 @@ PROMPT_CHUNK = 8192
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.CausalLM):
+class RoutingTransformerCausalLM(Stateful, LanguageModel, keras_hub.models.CausalLM):
     """A causal language model that computes logits of each next token.
 
     ```
@@ -185,7 +185,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     def _reads_in_chunks(self, prefill_length):
         """Returns True if a prompt is read in chunks."""
         long = prefill_length is not None and prefill_length > PROMPT_CHUNK
-        return long and why_no_state(self.backbone) is None
+        return long and why_not_stateful(self.backbone) is None
 
     def _decoder_states(self, tokens, padding_mask):
         return self.backbone({"token_ids": tokens, "padding_mask": padding_mask}, training=False)

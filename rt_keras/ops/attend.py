@@ -27,9 +27,9 @@ def attend(
     *,
     bias=None,
     bound=None,
+    attention_activation="softmax",
     dropout=0.0,
     seed=None,
-    activation="softmax",
 ):
     """Attends from each block's queries to the same block's keys.
 
@@ -38,7 +38,7 @@ def attend(
     ```
 
     over the keys j that `allowed` lets query i see. A query without keys gets 0 and no gradient.
-    With another `activation`, the weights are those of `sparsemax` or `entmax15`.
+    With another `attention_activation`, the weights are those of `sparsemax` or `entmax15`.
 
     Args:
         query: `[..., queries, depth]`, already scaled.
@@ -51,14 +51,14 @@ def attend(
         bound: float, an upper bound on the absolute value of every logit, known for normalized
             vectors without a bias; or None. It is subtracted before exp() instead of the largest
             logit, which saves a pass over the logits, unless p could underflow.
+        attention_activation: one of `entmax.ACTIVATIONS`. Defaults to "softmax".
         dropout: float, share of the attention weights set to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        activation: one of `entmax.ACTIVATIONS`. Defaults to "softmax".
 
     Returns:
         The output `[..., queries, value_depth]` in the dtype of `value`, and the logsumexp of the
         logits `[..., queries]`. The logsumexp is `MASKED` for queries without keys, and None with
-        another `activation`.
+        another `attention_activation`.
     """
     dtype = accumulation_dtype(query.dtype)
     logits = tf.cast(pair_logits(query, key), dtype)
@@ -66,8 +66,8 @@ def attend(
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
     masks = allowed if isinstance(allowed, tuple) else (allowed,)
-    if activation != "softmax":
-        weigh = sparsemax if activation == "sparsemax" else entmax15
+    if attention_activation != "softmax":
+        weigh = sparsemax if attention_activation == "sparsemax" else entmax15
         weights = weigh(where_all(masks, logits, tf.constant(-math.inf, dtype)))
         return weighted_sums(tf.cast(drop(weights, dropout, seed), value.dtype), value), None
     # p is at least exp(-2 bound), and the gradient has the square of its sum.

@@ -20,10 +20,10 @@ def attend_step(
     distance,
     *,
     causal=True,
+    attention_activation="softmax",
     relative_embeddings=None,
     bias=None,
     return_logsumexp=False,
-    activation="softmax",
 ):
     """Computes the attention of one or more queries at the same position to cached keys.
 
@@ -43,12 +43,12 @@ def attend_step(
         distance: int `[keys]`, `[batch, 1, keys]` or `[batch, heads, keys]`, from the query back to
             each key. Only needed with `relative_embeddings`; else it may be None.
         causal: bool, whether all allowed distances are at least 0. Defaults to True.
+        attention_activation: see `attend`.
         relative_embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m, to which others
             are clipped. None for no relative positions.
         bias: broadcastable to `[batch, heads, queries, keys]`, added to the logits; or None.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
-        activation: see `attend`.
 
     Returns:
         `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
@@ -75,7 +75,12 @@ def attend_step(
             allowed = fold_heads(tf.broadcast_to(allowed, shape), key_heads)
     # Queries that share keys attend together, so that the keys are read once.
     output, logsumexp = attend(
-        fold_heads(query, key_heads), key, value, allowed, bias=bias, activation=activation
+        fold_heads(query, key_heads),
+        key,
+        value,
+        allowed,
+        bias=bias,
+        attention_activation=attention_activation,
     )
     output = fold_heads(output, heads)
     return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output

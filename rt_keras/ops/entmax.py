@@ -53,20 +53,21 @@ def entmax15(logits):
     return _entmax(logits, 2)
 
 
-def check_activation(activation, reason=None):
-    """Raises a ValueError for an unknown activation, and for any but softmax if given a reason.
+def check_activation(attention_activation, reason=None):
+    """Raises a ValueError for an unknown activation, or for any but softmax if given a reason.
 
     Args:
-        activation: string.
+        attention_activation: string.
         reason: string, the option that requires softmax. Defaults to None, for no such option.
     """
-    if activation not in ACTIVATIONS:
+    if attention_activation not in ACTIVATIONS:
         raise ValueError(
-            f"attention_activation must be one of {ACTIVATIONS}. Received: {activation!r}"
+            f"attention_activation must be one of {ACTIVATIONS}. Received: {attention_activation!r}"
         )
-    if reason is not None and activation != "softmax":
+    if reason is not None and attention_activation != "softmax":
         raise ValueError(
-            f"attention_activation must be 'softmax' with {reason}. Received: {activation!r}"
+            f"attention_activation must be 'softmax' with {reason}. "
+            f"Received: {attention_activation!r}"
         )
 
 

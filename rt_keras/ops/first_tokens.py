@@ -13,10 +13,10 @@ def first_tokens_attention(
     value,
     *,
     num_first_tokens,
+    outside=(),
     causal=False,
     query_mask=None,
     key_mask=None,
-    outside=(),
     dropout=0.0,
     seed=None,
 ):
@@ -35,12 +35,12 @@ def first_tokens_attention(
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
         num_first_tokens: int, number of first tokens.
-        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
-        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
         outside: tuple of functions of the positions of queries and keys, broadcast against each
             other. Each returns a bool mask of keys to leave out because another set of keys has
             them. Defaults to ().
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
 

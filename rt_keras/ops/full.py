@@ -23,6 +23,7 @@ def full_attention(
     value,
     *,
     causal=False,
+    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     attention_mask=None,
@@ -30,7 +31,6 @@ def full_attention(
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
-    activation="softmax",
 ):
     """Computes scaled dot-product attention of every query to every key.
 
@@ -47,6 +47,8 @@ def full_attention(
             serves heads / key_heads consecutive query heads.
         value: `[batch, key_heads, keys, value_depth]`.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
+            of exactly 0; see the functions of the same names. Defaults to "softmax".
         query_mask: bool `[batch, queries]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, True for
@@ -57,8 +59,6 @@ def full_attention(
         seed: int `[2]`, needed if `dropout` is above 0.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
             `merge` needs to combine the output with attention to other keys. Defaults to False.
-        activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
-            exactly 0; see the functions of the same names. Defaults to "softmax".
 
     Returns:
         `[batch, heads, queries, value_depth]`. A query that may see no key gets 0. With
@@ -66,7 +66,7 @@ def full_attention(
         float64 queries).
 
     Raises:
-        ValueError: if `activation` is unknown, or not "softmax" with `return_logsumexp`.
+        ValueError: if `attention_activation` is unknown, or not "softmax" with `return_logsumexp`.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2.1; r: Shaw et al. 2018.
 
@@ -74,7 +74,7 @@ def full_attention(
     >>> full_attention(x, x, x, causal=True).shape
     TensorShape([1, 2, 5, 4])
     """
-    check_activation(activation, "return_logsumexp" if return_logsumexp else None)
+    check_activation(attention_activation, "return_logsumexp" if return_logsumexp else None)
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     batch, heads, length, _ = sizes(query)
@@ -105,7 +105,7 @@ def full_attention(
 
     def attend_block(part, whole):
         block = {**part, **whole}
-        found = _attend_block(block, causal, dropout, activation)
+        found = _attend_block(block, causal, dropout, attention_activation)
         return found if return_logsumexp else found[0]
 
     if num_blocks > 1:
@@ -130,7 +130,7 @@ def _blocks_of_queries(batch, heads, length, keys):
     return max(1, ceil_div(length, block_size)), block_size
 
 
-def _attend_block(block, causal, dropout, activation):
+def _attend_block(block, causal, dropout, attention_activation):
     """Computes the attention of one block of queries to all keys, and the logsumexp."""
     query, key, value = block["query"], block["key"], block["value"]
     keys = size(key, 2)
@@ -156,7 +156,7 @@ def _attend_block(block, causal, dropout, activation):
         bias=bias,
         dropout=dropout,
         seed=block.get("seed"),
-        activation=activation,
+        attention_activation=attention_activation,
     )
 
 

@@ -24,10 +24,10 @@ def full_chunk(
     position,
     *,
     count=None,
+    attention_activation="softmax",
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
-    activation="softmax",
     return_logsumexp=False,
 ):
     """Computes causal `full_attention` of a chunk, given the cache of earlier positions.
@@ -45,8 +45,8 @@ def full_chunk(
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
             first ones. Outputs of padding are undefined. Defaults to None, for no padding.
+        attention_activation, dropout, seed: see `full_attention`.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        dropout, seed, activation: see `full_attention`.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
 
@@ -90,13 +90,13 @@ def full_chunk(
             bias=bias,
             dropout=dropout,
             seed=seed,
-            activation=activation,
+            attention_activation=attention_activation,
         )
         if logsumexp is not None:
             logsumexp = fold_heads(logsumexp[..., None], heads)[..., 0]
         return fold_heads(output, heads), logsumexp
 
-    if activation != "softmax" or not isinstance(room, int) or room <= KEYS_AT_ONCE:
+    if attention_activation != "softmax" or not isinstance(room, int) or room <= KEYS_AT_ONCE:
         found = attend_keys(0, room)
     else:
         filled = tf.minimum(tf.reduce_max(position + count), room)

@@ -73,7 +73,7 @@ def global_attention(
     query,
     key,
     value,
-    normalized=False,
+    use_query_key_norm=False,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -102,7 +102,7 @@ def global_attention(
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, length, depth]`, or None for the queries themselves.
         value: `[batch, heads, length, value_depth]`.
-        normalized: bool, whether `attend` layer-normalizes queries and keys, which are then
+        use_query_key_norm: bool, whether `attend` layer-normalizes queries and keys, which are then
             normalized here too. Defaults to False.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
@@ -141,7 +141,7 @@ def global_attention(
         return_logsumexp=True,
         **options,
     )
-    compared = normalize if normalized else tf.convert_to_tensor
+    compared = normalize if use_query_key_norm else tf.convert_to_tensor
     query = compared(query)
     key = query if shared else compared(key)
     places, positions = tokens.places, tf.range(size(query, 2))

@@ -32,16 +32,16 @@ def local_attention(
     key_block_size=None,
     sliding_window=None,
     keys_before=0,
+    span=None,
+    span_ramp=32,
     causal=False,
+    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
-    activation="softmax",
-    span=None,
-    span_ramp=32,
 ):
     """Computes attention of each block of queries to its own block and neighboring blocks.
 
@@ -82,7 +82,11 @@ def local_attention(
             `block_size` + 1, so that it lies inside the blocks. Defaults to None, for whole blocks.
         keys_before: int, number of keys before the first query, a multiple of `block_size` and at
             most `look_back` · `block_size`; i and j are then positions in the keys. Defaults to 0.
+        span: `[heads]`, z above. Defaults to None, for no span.
+        span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
+            of exactly 0; see the functions of the same names. Defaults to "softmax".
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j, clipped to
@@ -92,10 +96,6 @@ def local_attention(
         seed: int `[2]`, needed if `dropout` is above 0.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
             `merge` needs to combine the output with attention to other keys. Defaults to False.
-        activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
-            exactly 0; see the functions of the same names. Defaults to "softmax".
-        span: `[heads]`, z above. Defaults to None, for no span.
-        span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With
@@ -107,8 +107,8 @@ def local_attention(
             numbers of blocks with it, or do not fill the grid; if `key_block_size` differs from
             `block_size` in causal attention; if a `sliding_window` is too wide; if a
             `sliding_window`, `keys_before` or a `span` is combined with a `grid` or a
-            `key_block_size`; if `keys_before` is not such a multiple; or if `activation` is
-            unknown, or not "softmax" with a `span` or `return_logsumexp`.
+            `key_block_size`; if `keys_before` is not such a multiple; or if `attention_activation`
+            is unknown, or not "softmax" with a `span` or `return_logsumexp`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers,
     section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018;
@@ -119,8 +119,8 @@ def local_attention(
     >>> local_attention(x, x, x, block_size=4, causal=True).shape
     TensorShape([1, 2, 10, 4])
     """
-    check_activation(activation, "return_logsumexp" if return_logsumexp else None)
-    check_span(span is not None, activation, grid, key_block_size)
+    check_activation(attention_activation, "return_logsumexp" if return_logsumexp else None)
+    check_span(span is not None, attention_activation, grid, key_block_size)
     query, value = (tf.convert_to_tensor(x) for x in (query, value))
     key = query if key is None else tf.convert_to_tensor(key)
     lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
@@ -128,7 +128,7 @@ def local_attention(
     windows = LocalWindows(*lengths, *sizes, *options)
     found = over_local_heads(
         lambda arguments: _local_attention(
-            arguments, windows, dropout, return_logsumexp, activation, span_ramp
+            arguments, windows, dropout, return_logsumexp, attention_activation, span_ramp
         ),
         windows,
         {"query": query, "key": key, "value": value},
@@ -264,11 +264,11 @@ def _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
         )
 
 
-def check_span(has_span, activation, grid=None, key_block_size=None):
+def check_span(has_span, attention_activation, grid=None, key_block_size=None):
     """Raises a ValueError if other options rule out an adaptive span."""
     if not has_span:
         return
-    check_activation(activation, "adaptive_span")
+    check_activation(attention_activation, "adaptive_span")
     if grid is not None or key_block_size is not None:
         raise ValueError(
             "adaptive_span cannot be combined with grid or key_block_size. "
@@ -321,7 +321,9 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
         )
 
 
-def _local_attention(arguments, windows, dropout, return_logsumexp, activation, span_ramp):
+def _local_attention(
+    arguments, windows, dropout, return_logsumexp, attention_activation, span_ramp
+):
     query, heads = windows.of_queries(arguments["query"]), arguments["query"].shape[1]
     key, value = arguments["key"], arguments["value"]
     if dropout or "relative_embeddings" in arguments or "span" in arguments:
@@ -364,7 +366,7 @@ def _local_attention(arguments, windows, dropout, return_logsumexp, activation, 
             bias=bias,
             dropout=dropout,
             seed=seed,
-            activation=activation,
+            attention_activation=attention_activation,
         )
         found = (output, logsumexp[..., None]) if return_logsumexp else output
         return tf.nest.map_structure(lambda x: split_groups(x, heads), found)

@@ -64,10 +64,10 @@ def local_step(
     block_size,
     look_back=1,
     grid=None,
-    count=None,
     sliding_window=None,
     span=None,
     span_ramp=32,
+    count=None,
     **options,
 ):
     """Computes causal `local_attention` of one position, given the cache of earlier ones.
@@ -83,12 +83,13 @@ def local_step(
             for each dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
             sequence.
-        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. Defaults to None, for no padding.
         sliding_window: int, number of positions up to its own that a query sees. Defaults to None,
             for whole blocks.
         span, span_ramp: see `local_attention`.
-        **options: `relative_embeddings`, `activation` and `return_logsumexp` of `local_attention`.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. Defaults to None, for no padding.
+        **options: `relative_embeddings`, `attention_activation` and `return_logsumexp` of
+            `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
@@ -120,13 +121,13 @@ def local_cross_step(
     position,
     *,
     block_size,
-    key_block_size=None,
     look_back=1,
     grid=None,
+    key_block_size=None,
     sliding_window=None,
-    key_mask=None,
     span=None,
     span_ramp=32,
+    key_mask=None,
     **options,
 ):
     """Computes `local_attention` of one position to the blocks of another sequence.
@@ -137,16 +138,16 @@ def local_cross_step(
         value: `[batch, heads, keys, value_depth]`.
         position: int scalar, the queries' position.
         block_size: int, positions in a block of queries.
-        key_block_size: int, positions in a block of keys. Defaults to `block_size`.
         look_back: int, number of blocks before and after its own that a query sees, or a tuple with
             one int for each dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
             sequence.
+        key_block_size: int, positions in a block of keys. Defaults to `block_size`.
         sliding_window: int, to see keys at smaller distances only. Defaults to None, for whole
             blocks.
-        key_mask: bool `[batch, keys]`, False for padding; or None.
         span, span_ramp: see `local_attention`.
-        **options: `relative_embeddings` and `activation` of `local_attention`.
+        key_mask: bool `[batch, keys]`, False for padding; or None.
+        **options: `relative_embeddings` and `attention_activation` of `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.

@@ -27,7 +27,7 @@ def lsh_attention(
     value,
     rotations,
     *,
-    chunk_size,
+    block_size,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -37,8 +37,8 @@ def lsh_attention(
     """Attention with shared queries and keys, inside the buckets of several hashes.
 
     In round r, position i is in the bucket `b_ri` of `lsh_buckets`. Positions are sorted by
-    (bucket, position) and cut into chunks. P_ri are the positions in the bucket of i that are in
-    its chunk or the previous one. With N_ij the number of rounds in which j is in P_ri,
+    (bucket, position) and cut into blocks. P_ri are the positions in the bucket of i that are in
+    its block or the previous one. With N_ij the number of rounds in which j is in P_ri,
 
     ```
     output_i = sum_r sum_(j in P_ri) softmax_rj(query_i · key_j / sqrt(depth) - log N_ij)
@@ -46,9 +46,9 @@ def lsh_attention(
     ```
 
     that is, each j in the union of all P_ri counts once. A query sees itself only if it sees
-    no other key. The cost is O(n · rounds · chunk_size).
+    no other key. The cost is O(n · rounds · block_size).
 
-    With `causal`, no query attends to later positions, but which earlier ones share its chunk
+    With `causal`, no query attends to later positions, but which earlier ones share its block
     depends on how many later ones are in lower buckets.
 
     Args:
@@ -56,7 +56,7 @@ def lsh_attention(
         key: must be None, because queries and keys are shared.
         value: `[batch, heads, length, value_depth]`.
         rotations: `[heads, rounds, depth, buckets / 2]`.
-        chunk_size: int, positions in a chunk.
+        block_size: int, positions in a block.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, which is in no bucket and whose
             output is 0; or None.
@@ -73,7 +73,7 @@ def lsh_attention(
     Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
 
     >>> x, rotations = tf.random.normal([1, 2, 12, 4]), tf.random.normal([2, 3, 4, 2])
-    >>> lsh_attention(x, None, x, rotations, chunk_size=4).shape
+    >>> lsh_attention(x, None, x, rotations, block_size=4).shape
     TensorShape([1, 2, 12, 4])
     """
     if key is not None:
@@ -81,10 +81,10 @@ def lsh_attention(
     query, value, rotations = (tf.convert_to_tensor(x) for x in (query, value, rotations))
     if query.shape[2] == 0:
         return value
-    logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * chunk_size
+    logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * block_size
 
     def attend_heads(arguments):
-        return _attend(arguments, chunk_size, causal, dropout)
+        return _attend(arguments, block_size, causal, dropout)
 
     return over_heads(
         functools.partial(with_a_position, attend_heads),
@@ -118,7 +118,7 @@ def lsh_buckets(x, rotations):
     return tf.argmax(tf.concat([rotated, -rotated], axis=-1), axis=-1, output_type=tf.int32)
 
 
-def _attend(arguments, chunk_size, causal, dropout):
+def _attend(arguments, block_size, causal, dropout):
     """Computes the attention of some heads in all rounds."""
     query, value = arguments["query"], arguments["value"]
     batch, heads, length = (size(query, axis) for axis in range(3))
@@ -130,7 +130,7 @@ def _attend(arguments, chunk_size, causal, dropout):
     # Rounds are treated as more heads.
     flat = tf.reshape(buckets, [batch, heads * rounds, 1, length])
     order, place, _ = sort_by_cluster(flat, num_buckets)
-    chunk = tf.reshape(place // chunk_size, [batch, heads, rounds, length])
+    block = tf.reshape(place // block_size, [batch, heads, rounds, length])
 
     def in_order(x):
         """Sorts `[batch, heads, length, ...]` in the order of each round."""
@@ -144,12 +144,12 @@ def _attend(arguments, chunk_size, causal, dropout):
         "value": in_order(value),
         "position": order,
         "bucket": in_order(tf.linalg.matrix_transpose(buckets)),
-        "chunk": in_order(tf.linalg.matrix_transpose(chunk)),
+        "block": in_order(tf.linalg.matrix_transpose(block)),
         "real": of_positions(_real_keys(arguments, batch, length)),
     }
     own_round = tf.tile(tf.range(rounds), [heads])
-    output, logsumexp = _attend_chunks(
-        sorted_rows, own_round, num_buckets, chunk_size, causal, dropout, arguments.get("seed")
+    output, logsumexp = _attend_blocks(
+        sorted_rows, own_round, num_buckets, block_size, causal, dropout, arguments.get("seed")
     )
     output = gather_rows(join_blocks(output, length), place, order)
     logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], place, order)
@@ -165,24 +165,24 @@ def _real_keys(arguments, batch, length):
     return real
 
 
-def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, seed):
-    """Computes attention of each chunk to itself and the previous one.
+def _attend_blocks(rows, own_round, num_buckets, block_size, causal, dropout, seed):
+    """Computes attention of each block to itself and the previous one.
 
     Args:
         rows: dictionary of tensors `[batch, lists, length, ...]`, with a sorted list of positions
             for each round of each head.
         own_round: int `[lists]`, the round of each list.
         num_buckets: int, the bucket of padding.
-        chunk_size, causal, dropout, seed: see `lsh_attention`.
+        block_size, causal, dropout, seed: see `lsh_attention`.
 
     Returns:
         The output, and the logsumexp of the logits.
     """
-    count = ceil_div(size(rows["query"], 2), chunk_size)
-    here = {name: split_blocks(x, count, chunk_size) for name, x in rows.items()}
+    count = ceil_div(size(rows["query"], 2), block_size)
+    here = {name: split_blocks(x, count, block_size) for name, x in rows.items()}
     # Beyond both ends, `real` is False.
     seen = {
-        name: overlapping_blocks(x, count, chunk_size, 2, chunk_size) for name, x in rows.items()
+        name: overlapping_blocks(x, count, block_size, 2, block_size) for name, x in rows.items()
     }
     in_rounds = [
         _together(here, seen, of_round, num_buckets) for of_round in range(rows["bucket"].shape[3])
@@ -213,9 +213,9 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
 
 
 def _together(here, seen, of_round, num_buckets):
-    """Returns which queries and keys share a bucket and adjacent chunks in a round."""
-    bucket, chunk = (here[name][..., of_round][..., None] for name in ("bucket", "chunk"))
-    others = (seen[name][..., of_round][..., None, :] for name in ("bucket", "chunk"))
-    other_bucket, other_chunk = others
-    step = chunk - other_chunk
+    """Returns which queries and keys share a bucket and adjacent blocks in a round."""
+    bucket, block = (here[name][..., of_round][..., None] for name in ("bucket", "block"))
+    others = (seen[name][..., of_round][..., None, :] for name in ("bucket", "block"))
+    other_bucket, other_block = others
+    step = block - other_block
     return (bucket == other_bucket) & (bucket < num_buckets) & (step >= 0) & (step <= 1)

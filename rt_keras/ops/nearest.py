@@ -16,7 +16,7 @@ from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
-from rt_keras.ops.routed import Routing
+from rt_keras.ops.routed import Routing, shifts_keys
 
 
 def nearest_attention(
@@ -26,21 +26,21 @@ def nearest_attention(
     centroids,
     *,
     window_size,
-    causal=False,
     num_probes=1,
+    block_size=None,
+    look_back=1,
+    routed_key="key",
+    causal=False,
     load_bias=None,
+    scale=None,
+    use_query_key_norm=True,
+    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
-    scale=None,
-    shift_keys=False,
-    block_size=None,
-    look_back=1,
-    normalize=True,
     return_logsumexp=False,
-    activation="softmax",
 ):
     """Routing attention of each query to the last keys of its nearest centroids.
 
@@ -55,11 +55,12 @@ def nearest_attention(
     window_size - window_size // 2 starting at i. With `num_probes` p, N(i) is the union of these
     sets for the p centroids nearest to q_i, under one softmax.
 
-    Without `normalize`, logits use the unnormalized queries and keys; clusters do not change.
+    Without `use_query_key_norm`, logits use the unnormalized queries and keys; clusters do not
+    change.
 
-    With `shift_keys`, the key of position j is the query of position j - 1, and the first position
-    has no key: a query finds the positions after similar queries. If not causal, i does not see
-    position i + 1, whose key is its own query.
+    With `routed_key` "previous_query", the key of position j is the query of position j - 1, and
+    the first position has no key: a query finds the positions after similar queries. If not causal,
+    i does not see position i + 1, whose key is its own query.
 
     With a `block_size`, N(i) leaves out the window of i in `local_attention` with these blocks.
     N(i) are the last `window_size` positions of the cluster before that window; if not causal, the
@@ -82,9 +83,21 @@ def nearest_attention(
         value: `[batch, key_heads, length, value_depth]`.
         centroids: `[key_heads, clusters, depth]`.
         window_size: int, maximum number of keys that a query attends to in one cluster.
-        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         num_probes: int, number of clusters in which each query attends. Defaults to 1.
+        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
+            `block_size` None, the default, nothing is left out.
+        routed_key: "key" or "previous_query", see above. The latter needs `key` None and no
+            `block_size`; a position that `key_mask` hides still counts toward `window_size`.
+            Defaults to "key".
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         load_bias: `[key_heads, clusters]`, added to the scores, or None for zeros.
+        scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
+        use_query_key_norm: bool, whether q and k in the logits are normalized; clusters are always
+            those of normalized vectors. Defaults to True.
+        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
+            of exactly 0; see the functions of the same names. The last two need all keys of a query
+            in one place: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
+            "softmax".
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
@@ -92,27 +105,17 @@ def nearest_attention(
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
-        shift_keys: bool, see above; only with `key` None and without a `block_size`. A position
-            that `key_mask` hides still counts toward `window_size`. Defaults to False.
-        block_size, look_back: ints, the local window to leave out; see `local_attention`.
-            `block_size` defaults to None, which leaves out nothing.
-        normalize: bool, whether q and k in the logits are normalized; clusters are always those of
-            normalized vectors. Defaults to True.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
             `merge` needs to combine the output with attention to other keys. Defaults to False.
-        activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
-            exactly 0; see the functions of the same names. The last two need all keys of a query at
-            once: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to "softmax".
 
     Returns:
         `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`
         also the logsumexp `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
-        ValueError: if queries and keys differ in length, if `shift_keys` is combined with a key or
-            a `block_size`, or if `activation` is unknown or not "softmax" with an option that needs
-            it.
+        ValueError: if queries and keys differ in length, if `routed_key` is unknown, or
+            "previous_query" with a key or a `block_size`, or if `attention_activation` is unknown
+            or not "softmax" with an option that needs it.
 
     Source: Roy et al. 2021, section 4.1, the equation of X'_i; the exact parallel form is ours.
 
@@ -128,12 +131,13 @@ def nearest_attention(
             'Assignment "nearest" needs as many keys as queries; "balanced" does not. '
             f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
         )
-    if shift_keys and not (key is None and block_size is None):
+    shifted = shifts_keys(routed_key)
+    if shifted and not (key is None and block_size is None):
         raise ValueError(
-            "shift_keys=True needs key=None and block_size=None. Received: "
+            "routed_key='previous_query' needs key=None and block_size=None. Received: "
             f"{'no ' if key is None else 'a '}key, block_size={block_size}."
         )
-    _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp)
+    _check_one_set_of_keys(attention_activation, num_probes, block_size, return_logsumexp)
     dtype = accumulation_dtype(query.dtype)
     heads = query.shape[1]
     if query.shape[2] == 0:
@@ -147,16 +151,16 @@ def nearest_attention(
         "num_clusters": centroids.shape[1],
         "window_size": window_size,
         "causal": causal,
-        "shift_keys": shift_keys,
+        "shifted": shifted,
         "dropout": dropout,
         "return_logsumexp": return_logsumexp,
-        "activation": activation,
+        "attention_activation": attention_activation,
         "chunks": chunks_of_blocks(centroids.shape[0], logits),
     }
     local = None if block_size is None else (block_size, look_back)
 
     def attend(arguments):
-        return _attend(arguments, num_probes, local, normalize, options)
+        return _attend(arguments, num_probes, local, use_query_key_norm, options)
 
     return over_heads(
         functools.partial(with_a_position, attend),
@@ -173,32 +177,34 @@ def nearest_attention(
     )
 
 
-def _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp):
+def _check_one_set_of_keys(attention_activation, num_probes, block_size, return_logsumexp):
     """Raises a ValueError for an activation other than softmax if sets of keys are merged."""
     needs_softmax = {
         f"num_probes={num_probes}": num_probes > 1,
         "a block_size": block_size is not None,
         "return_logsumexp": return_logsumexp,
     }
-    check_activation(activation, next((x for x, needs in needs_softmax.items() if needs), None))
+    check_activation(
+        attention_activation, next((x for x, needs in needs_softmax.items() if needs), None)
+    )
 
 
-def _attend(arguments, num_probes, local, normalize, options):
+def _attend(arguments, num_probes, local, use_query_key_norm, options):
     """Computes the attention of some heads."""
-    causal, shift_keys = options["causal"], options["shift_keys"]
+    causal, shifted = options["causal"], options["shifted"]
     num_clusters, window_size = options["num_clusters"], options["window_size"]
-    arguments, seen = _shifted(arguments, causal) if shift_keys else (arguments, None)
+    arguments, seen = _shifted(arguments, causal) if shifted else (arguments, None)
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     are_one_list = "key" not in arguments
     if are_one_list and key_mask is None:
         key_mask = query_mask
     weights = (arguments.get(name) for name in ("load_bias", "scale"))
-    routing = Routing(arguments["centroids"], num_probes, *weights, normalize)
+    routing = Routing(arguments["centroids"], num_probes, *weights, use_query_key_norm)
     query, key, of_queries, of_keys = routing.route(
         arguments["query"], arguments.get("key"), query_mask, key_mask
     )
     # The bound is that of the logits of normalized vectors.
-    bound = query.shape[-1] ** 0.5 if normalize and routing.scale is None else None
+    bound = query.shape[-1] ** 0.5 if use_query_key_norm and routing.scale is None else None
     scaled, value, heads = routing.scaled(query), arguments["value"], query.shape[1]
     if are_one_list:
         value = repeat_heads(value, heads)
@@ -214,7 +220,7 @@ def _attend(arguments, num_probes, local, normalize, options):
 
     lists = scaled, key, value, of_queries, of_keys
     if local is None:
-        inclusive = causal and not shift_keys
+        inclusive = causal and not shifted
         intervals = key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclusive)
         return attend_tiles(*lists, intervals, options)
 

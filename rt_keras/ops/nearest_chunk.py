@@ -54,8 +54,8 @@ def nearest_chunk(
         dropout, seed: see `nearest_attention`.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
-        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`. `normalize` must
-            be that of the cache.
+        **routing: `num_probes`, `load_bias`, `scale` and `use_query_key_norm` of `Routing`. The
+            last must be that of the cache.
 
     Returns:
         `[batch, heads, length, value_depth]`, 0 for a query without keys, or a pair of it and the
@@ -99,7 +99,7 @@ def nearest_chunk(
         "relative_embeddings": relative_embeddings,
         "dropout": dropout,
         "seed": seed,
-        "shift_keys": shifted,
+        "shifted": shifted,
     }
     attend_own = _attend_list if are_one_list and routing.num_probes == 1 else _attend_tiles
     found = _attend(query, of_queries, new, of_keys, cache, position, attend_own, options)
@@ -149,20 +149,20 @@ def _attend(query, of_queries, new, of_keys, cache, position, attend_own, option
 def _attend_list(query, new, of_queries, of_keys, options):
     """Computes attention of queries that are the keys of the same or the next position."""
     key, value = new["key"], new["value"]
-    if options["shift_keys"]:
+    if options["shifted"]:
         # The first entry has a key but no query of the chunk, and the last a query but no key.
         query = pad_axis(query, 2, 1, 0)
         key, value = (pad_axis(x, 2, 0, 1) for x in (key, value))
         of_queries = tf.concat([of_keys[..., :1], of_queries], axis=3)
     found = attend_sorted(query, key, value, of_queries, _chunked(query, of_queries, options))
-    return tuple(x[:, :, 1:] for x in found) if options["shift_keys"] else found
+    return tuple(x[:, :, 1:] for x in found) if options["shifted"] else found
 
 
 def _attend_tiles(query, new, of_queries, of_keys, options):
     """Computes attention of queries to the keys of the chunk up to their own position."""
     sizes = options["num_clusters"], options["window_size"]
     intervals = key_intervals(of_queries, of_keys, *sizes, causal=True, inclusive=True)
-    options = {**_chunked(query, of_queries, options), "shift_keys": False}
+    options = {**_chunked(query, of_queries, options), "shifted": False}
     return attend_tiles(query, new["key"], new["value"], of_queries, of_keys, intervals, options)
 
 

@@ -13,7 +13,7 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.decode import attend_step, like, put_rows, where_counted
 from rt_keras.ops.rings import add_members
-from rt_keras.ops.routed import Routing
+from rt_keras.ops.routed import Routing, shifts_keys
 
 
 def nearest_cache(
@@ -24,7 +24,7 @@ def nearest_cache(
     *,
     window_size,
     max_length=None,
-    shift_keys=False,
+    routed_key="key",
     keep_positions=False,
     **routing,
 ):
@@ -33,26 +33,26 @@ def nearest_cache(
     Args:
         key: `[batch, heads, length, depth]`, not normalized, from the first position; the queries
             if these are shared.
-        value: `[batch, key_heads, length, value_depth]`. With `shift_keys`, key_heads may be less
-            than heads; see grouped-query attention in `nearest_attention`.
+        value: `[batch, key_heads, length, value_depth]`. With `routed_key` "previous_query",
+            key_heads may be less than heads; see grouped-query attention in `nearest_attention`.
         centroids: `[key_heads, clusters, depth]`.
         count: int scalar, number of positions in the cache, the first ones; others are padding.
         window_size: int, maximum number of keys that a query attends to in one cluster.
         max_length: int, maximum length of the sequence, which also bounds the rings. Defaults to
             None, for no maximum.
-        shift_keys: bool, with the queries as `key`: whether the key of position j is the query of
-            position j - 1. Defaults to False.
+        routed_key: "key", or "previous_query" with the queries as `key`, such that the key of
+            position j is the query of position j - 1. Defaults to "key".
         keep_positions: bool, whether to store positions, which relative embeddings and `before`
             need in steps. Defaults to False.
         **routing: see `nearest_step`; `num_probes` and `scale` have no effect.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, window, ...]`, with normalized
-        keys unless `normalize` is False; "counts", int `[batch, heads, clusters]`, the number of
-        members added so far; with `keep_positions`, "positions", int
-        `[batch, heads, clusters, window]`; and with `shift_keys`, "query",
-        `[batch, heads, 1, depth]`, the key of the next position. See `add_members` for the order of
-        members.
+        keys unless `use_query_key_norm` is False; "counts", int `[batch, heads, clusters]`, the
+        number of members added so far; with `keep_positions`, "positions", int
+        `[batch, heads, clusters, window]`; and with `routed_key` "previous_query",
+        "query", `[batch, heads, 1, depth]`, the key of the next position. See `add_members` for the
+        order of members.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
@@ -64,7 +64,8 @@ def nearest_cache(
     if max_length is not None:
         static = not tf.is_tensor(max_length)
         window = min(window, max_length) if static else tf.minimum(window, max_length)
-    if shift_keys:
+    shifted = shifts_keys(routed_key)
+    if shifted:
         key, value = (tf.convert_to_tensor(x) for x in (key, value))
         # The last query is the key of the next position; zeros if there is none.
         next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
@@ -73,7 +74,7 @@ def nearest_cache(
     _, key, _, of_keys = Routing(centroids, **routing).route(key, None, real, real)
     members = {"key": key, "value": value}
     if keep_positions:
-        positions = tf.range(length) + int(shift_keys)
+        positions = tf.range(length) + int(shifted)
         members["positions"] = tf.broadcast_to(positions, [batch, heads, length])
     rings = {
         name: tf.zeros([batch, heads, clusters, window, *x.shape[3:]], x.dtype)
@@ -81,7 +82,7 @@ def nearest_cache(
     }
     rings["counts"] = tf.zeros([batch, heads, clusters], tf.int32)
     cache = add_members(rings, members, of_keys, clusters)
-    return {**cache, "query": next_key} if shift_keys else cache
+    return {**cache, "query": next_key} if shifted else cache
 
 
 def nearest_step(
@@ -92,11 +93,11 @@ def nearest_step(
     position,
     centroids,
     *,
-    count=None,
-    relative_embeddings=None,
-    before=None,
     window_size=None,
-    activation="softmax",
+    before=None,
+    count=None,
+    attention_activation="softmax",
+    relative_embeddings=None,
     return_logsumexp=False,
     **routing,
 ):
@@ -110,16 +111,16 @@ def nearest_step(
         cache: the cache of `nearest_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         centroids: `[key_heads, clusters, depth]`.
-        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. Defaults to None, for no padding.
-        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        window_size: int, only needed with `before`.
         before: int scalar or `[batch]`, to see only the last `window_size` members of each cluster
             before this position. The cache must have positions, and be long enough to hold these
             members besides all later ones. Defaults to None, to see all members in the cache.
-        window_size: int, only needed with `before`.
-        activation, return_logsumexp: see `nearest_attention`.
-        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`. `normalize` must
-            be that of the cache.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. Defaults to None, for no padding.
+        attention_activation, return_logsumexp: see `nearest_attention`.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        **routing: `num_probes`, `load_bias`, `scale` and `use_query_key_norm` of `Routing`. The
+            last must be that of the cache.
 
     Returns:
         `[batch, heads, 1, value_depth]`, 0 for a query without keys, or a pair of it and the
@@ -175,7 +176,7 @@ def nearest_step(
         flatten_blocks(allowed)[:, :, None],
         None if relative_embeddings is None else tf.reshape(position, [-1, 1, 1]) - positions,
         relative_embeddings=relative_embeddings,
-        activation=activation,
+        attention_activation=attention_activation,
         return_logsumexp=return_logsumexp,
     )
     return output, cache

@@ -39,7 +39,7 @@ def attend_sorted(query, key, value, clusters, options):
     num_blocks, chunks = round_to_chunks(ceil_div(length, block_size), options["chunks"])
     count = ceil_div(window_size, block_size) + 1
     # If keys are shifted, each query is the key of the next position instead.
-    shifted = options["shift_keys"]
+    shifted = options["shifted"]
     before = window_size - (not shifted) if causal else window_size // 2
     order, place, _ = sort_by_cluster(clusters, num_clusters)
     # Counted from the last cluster, so that padding and entries beyond both ends have 0.

@@ -44,7 +44,7 @@ def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
             `key_intervals`.
         options: dictionary of the options of `attend_blocks`; "num_clusters", int; "window_size",
             int, the maximum length of an interval; "chunks", int, the maximum number of chunks of
-            tiles; and "shift_keys", see `nearest_attention`.
+            tiles; and "shifted", whether keys are the previous queries.
 
     Returns:
         `[batch, heads, length, value_depth]`, and with "return_logsumexp" the logsumexp
@@ -71,7 +71,7 @@ def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
         # A query that another tile computes has no keys here.
         "last": tf.where(stairs.here, stairs.of_sorted(last), 0),
     }
-    if options["shift_keys"]:
+    if options["shifted"]:
         own = tf.gather(tf.tile(key_place, [1, 1, probes]), stairs.entry, batch_dims=2)
         per_block["own"] = split_blocks(own, stairs.count, block_size)
     count = look_back + 1

@@ -31,7 +31,7 @@ def _positions(order, options):
     """Returns the positions of the sorted keys: given ones, or their indices in the sequence."""
     if options.get("key_positions") is not None:
         return tf.gather(options["key_positions"], order, batch_dims=2)
-    return order + 1 if options["shift_keys"] else order
+    return order + 1 if options["shifted"] else order
 
 
 def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
@@ -48,7 +48,7 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
             `[batch, heads, blocks, queries, keys]`.
         chunks: int, number of chunks, a divisor of the number of blocks.
         options: dictionary of "dropout", "seed", "relative_embeddings" and "return_logsumexp", and
-            optionally "activation", see `nearest_attention`, and "bound", see `attend`.
+            optionally "attention_activation", see `nearest_attention`, and "bound", see `attend`.
 
     Returns:
         The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
@@ -74,7 +74,7 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
             bound=options.get("bound") if bias is None else None,
             dropout=options["dropout"],
             seed=part.get("seed"),
-            activation=options.get("activation", "softmax"),
+            attention_activation=options.get("attention_activation", "softmax"),
         )
         return found if options["return_logsumexp"] else found[0]
 

@@ -8,6 +8,25 @@ from rt_keras.ops.blocks import ceil_div, move_axis, size, split_blocks
 from rt_keras.ops.chunks import num_chunks
 from rt_keras.ops.routing import centroid_scores, prepare
 
+# The vectors that may serve as the key of a position.
+ROUTED_KEYS = ("previous_query", "key")
+
+
+def shifts_keys(routed_key):
+    """Returns whether the key of a position is the query of the previous position.
+
+    Args:
+        routed_key: string, one of `ROUTED_KEYS`.
+
+    Raises:
+        ValueError: if `routed_key` is unknown.
+    """
+    if routed_key not in ROUTED_KEYS:
+        raise ValueError(
+            f"routed_key must be one of {ROUTED_KEYS}. Received: routed_key={routed_key!r}"
+        )
+    return routed_key == "previous_query"
+
 
 class Routed(NamedTuple):
     """Queries and keys for the logits, and their clusters.
@@ -33,14 +52,14 @@ class Routing(NamedTuple):
         num_probes: int, number of clusters in which a query attends. Defaults to 1.
         load_bias: `[key_heads, clusters]`, or None for zeros.
         scale: `[heads]`, a factor of the logits besides 1 / sqrt(depth), or None for ones.
-        normalize: bool, whether logits use normalized vectors. Defaults to True.
+        use_query_key_norm: bool, whether logits use normalized vectors. Defaults to True.
     """
 
     centroids: tf.Tensor
     num_probes: int = 1
     load_bias: tf.Tensor | None = None
     scale: tf.Tensor | None = None
-    normalize: bool = True
+    use_query_key_norm: bool = True
 
     def route(self, query, key, query_mask=None, key_mask=None):
         """Returns the `Routed` queries and keys; `key` is None for the queries themselves."""
@@ -50,7 +69,7 @@ class Routing(NamedTuple):
             of_keys = of_queries[:, :, :1]
         else:
             of_keys = self._clusters(routed_key, key_mask, 1)
-        if self.normalize:
+        if self.use_query_key_norm:
             return Routed(routed_query, routed_key, of_queries, of_keys)
         return Routed(*prepare(query, key, normalized=False), of_queries, of_keys)
 

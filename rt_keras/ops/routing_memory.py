@@ -78,7 +78,7 @@ def memory_chunk(
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         **routing: `num_probes`, the number of memories that a query sees, `load_bias`, `scale`, s
-            above, and `normalize` of `Routing`.
+            above, and `use_query_key_norm` of `Routing`.
 
     Returns:
         `[batch, heads, length, value_depth]`, 0 for a query without keys; the logsumexp

@@ -14,11 +14,11 @@ def strided_attention(
     value,
     *,
     stride,
+    outside=None,
     causal=False,
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
-    outside=None,
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
@@ -40,13 +40,13 @@ def strided_attention(
             serves heads / key_heads consecutive query heads.
         value: `[batch, key_heads, length, value_depth]`.
         stride: int, positions from one key to the next.
+        outside: function of the positions of queries and keys, broadcast against each other, which
+            returns a bool mask of keys to leave out because another set of keys has them; or None.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on
             (i - j) / stride, clipped to ±m. None for no relative positions.
-        outside: function of the positions of queries and keys, broadcast against each other, which
-            returns a bool mask of keys to leave out because another set of keys has them; or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which

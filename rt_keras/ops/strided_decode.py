@@ -32,9 +32,9 @@ def strided_step(
     position,
     *,
     stride,
+    outside=None,
     count=None,
     relative_embeddings=None,
-    outside=None,
     return_logsumexp=False,
 ):
     """Computes causal `strided_attention` of one position, given the cache of earlier ones.
@@ -46,10 +46,10 @@ def strided_step(
         cache: the cache of `strided_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         stride: int, positions from one key to the next.
+        outside: see `strided_attention`; or None.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
             their outputs are undefined. Defaults to None, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        outside: see `strided_attention`; or None.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
-from rt_keras.models.carried_state import why_no_state
+from rt_keras.models.stateful import why_not_stateful
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
@@ -89,7 +89,7 @@ def export_saved_model(model, path, max_length=None):
         "score_text": text_scoring_function(model, max_length),
         "generate": generating_function(model, max_length),
     }
-    if why_no_state(model.backbone) is None:
+    if why_not_stateful(model.backbone) is None:
         signatures |= {
             "new_state": starting_function(model),
             "score_next": state_scoring_function(model, max_length),

@@ -7,8 +7,8 @@ and an output of the same name, `state_00`, `state_01` and so on, with one row p
 
 import tensorflow as tf
 
-from rt_keras.models.carried_state import NO_END
 from rt_keras.models.generation import stop_tokens, written_tokens
+from rt_keras.models.stateful import NO_END
 from rt_keras.serving import checks
 from rt_keras.serving.signatures import (
     MAX_LENGTH,

@@ -22,6 +22,9 @@ class ClusterHeads(RelativeTables):
         **kwargs: keyword arguments of the group of `rt_keras.layers`.
     """
 
+    # The name of the attribute with the number of clusters.
+    count_by = "num_clusters"
+
     def __init__(self, num_heads, num_clusters, window_size, block_size, **kwargs):
         super().__init__(num_heads, num_clusters, window_size, **kwargs)
         self.block_size = positive_int("block_size", block_size)
@@ -30,7 +33,7 @@ class ClusterHeads(RelativeTables):
         return cluster_attention(
             self.pick_members,
             {self.members_by: tf.convert_to_tensor(getattr(self, self.members_by))},
-            num_clusters=self.num_clusters,
+            num_clusters=getattr(self, self.count_by),
             window_size=self.window_size,
             block_size=self.block_size,
             **self.tables(),

@@ -16,7 +16,7 @@ class T2THashedHeads(ClusterHeads, HashedHeads, TokenBias):
 
     Args:
         num_heads: int, number of heads in the group.
-        num_clusters: int, number of buckets per head.
+        num_buckets: int, number of buckets per head.
         window_size: int, number of members of a bucket that attend.
         block_size: int, sequences are padded to a multiple of this size, which is that of
             the local heads in the same layer.
@@ -25,13 +25,17 @@ class T2THashedHeads(ClusterHeads, HashedHeads, TokenBias):
 
     Source: the code of Roy et al. 2021.
 
-    >>> heads = T2THashedHeads(2, num_clusters=4, window_size=4, block_size=4)
+    >>> heads = T2THashedHeads(2, num_buckets=4, window_size=4, block_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x).shape
     TensorShape([1, 2, 10, 8])
     """
 
     members_by = "projections"
+    count_by = "num_buckets"
+
+    def __init__(self, num_heads, num_buckets, window_size, block_size, **kwargs):
+        super().__init__(num_heads, num_buckets, window_size, block_size, **kwargs)
 
     def pick_members(self, *arguments):
-        return bucket_members(self.num_clusters, *arguments)
+        return bucket_members(self.num_buckets, *arguments)

@@ -68,7 +68,7 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
             **arguments,
         )
 
-    def step(self, *, cache, **arguments):
+    def decode_step(self, *, cache, **arguments):
         tables = self.tables()
         output, state = local_step(cache=cache["local"], **self._blocks, **tables, **arguments)
         return output, {"local": state}

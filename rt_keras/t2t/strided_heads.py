@@ -43,7 +43,7 @@ class T2TStridedHeads(RelativeTables, Heads):
     def attend(self, **arguments):
         return strided_attention(stride=self.stride, **self.tables(), **arguments)
 
-    def step(self, *, cache, **arguments):
+    def decode_step(self, *, cache, **arguments):
         tables = self.tables()
         output, state = strided_step(
             cache=cache["strided"], stride=self.stride, **tables, **arguments

@@ -11,6 +11,6 @@
 - `run_folder.py`, `source.py`: the folder of a run, and its record of the training data.
 - `batches.py`: the share of each batch that each worker and replica reads.
 - `pictures.py`: pictures of centroids and attention for TensorBoard.
-- `evaluation.py`, `carried.py`, `answers.py`: the scores of a model on a split.
+- `evaluation.py`, `stateful_scores.py`, `answers.py`: the scores of a model on a split.
 - `baselines.py`: the scores of gzip and a byte bigram on the same split.
 """

@@ -40,12 +40,12 @@ def validation_batches(experiment, model, strategy):
 
     Returns:
         A data set, as for `training_batches`; the number of its batches; and the inputs of its
-        first example, as a batch of one. With `trainer.carry_state`, a sequence has as many tokens
+        first example, as a batch of one. With `trainer.stateful`, a sequence has as many tokens
         as a replica's whole batch, because tokens then also depend on earlier chunks.
     """
     batch_size, preprocessor = experiment.data.batch_size, experiment.preprocessor
     examples = experiment.load_split("validation")
-    if experiment.trainer.carry_state:
+    if experiment.trainer.stateful:
         tokens = experiment.data.sequence_length * batch_size
         batch_size = strategy.num_replicas_in_sync
         batches = data_lib.evaluation_dataset(

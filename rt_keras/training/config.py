@@ -24,6 +24,7 @@ from rt_keras.keys import (
     section,
 )
 from rt_keras.models.model_section import ModelSection
+from rt_keras.renamed import renamed_keys
 from rt_keras.training.cluster import STRATEGIES
 from rt_keras.training.config_checks import check_together
 from rt_keras.training.experiment import Experiment
@@ -146,14 +147,14 @@ class TrainerConfig:
     gradient_accumulation_steps: int = key(
         1, "parts of a batch that are processed in turn, for batches that do not fit", AT_LEAST_1
     )
-    carry_state: bool = key(
+    stateful: bool = key(
         False,
         "whether each row of a batch reads a document in chunks of data.sequence_length and keeps "
         "its state between chunks; gradients stay within a chunk; for a causal_lm",
     )
     state_dropout: float = key(
         0.1,
-        "share of chunks that start from an empty state, with carry_state, so that the model also "
+        "share of chunks that start from an empty state, with stateful, so that the model also "
         "learns to start a text",
         SHARE_BELOW_1,
     )
@@ -197,7 +198,29 @@ def load_config(name, overrides=()):
     >>> config.model.routing.assignment, config.optimizer.learning_rate
     ('nearest', 0.0005)
     """
-    layers = config_files.read_config(name), dict(map(config_files.parse_assignment, overrides))
+    return _made(config_files.read_config(name), overrides)
+
+
+def load_saved_config(path, overrides=()):
+    """Reads the configuration of a run, which an earlier version may have written.
+
+    Args:
+        path: path of the file `config.yaml`.
+        overrides: see `load_config`.
+
+    Returns:
+        An `ExperimentConfig`.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `load_config`.
+    """
+    values = dict(config_files.flatten(config_files.read_config(path)))
+    return _made(renamed_keys(values), overrides)
+
+
+def _made(values, overrides):
+    """Creates an `ExperimentConfig` from the values of a file and overrides."""
+    layers = values, dict(map(config_files.parse_assignment, overrides))
     return make_config(config_files.merge(*(check_values(ExperimentConfig, x) for x in layers)))
 
 

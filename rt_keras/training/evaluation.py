@@ -8,10 +8,10 @@ from rt_keras import data as data_lib
 from rt_keras import progress
 from rt_keras.models.training import is_replicated
 from rt_keras.training.batches import shared_batches
-from rt_keras.training.carried import bits_by_position, carried_sums
+from rt_keras.training.stateful_scores import bits_by_position, stateful_sums
 from rt_keras.training.tasks import task_of
 
-CONTEXTS = ("window", "carry", "sliding")
+CONTEXTS = ("window", "stateful", "sliding")
 
 
 def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=None):
@@ -45,18 +45,17 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         verbose: int, 1 for a progress bar. Defaults to 0.
         context: string, the context of a token of a language model. "window" is the part of its
             sequence before it. "sliding" uses overlapping windows of that length: each window
-            begins `stride` tokens after the previous one and scores the new tokens. "carry" is the
-            whole document before the token, read in chunks of `batch_size` sequences with the
-            cache of the previous chunks. Other models support only "window". Defaults to
-            "window".
+            begins `stride` tokens after the previous one and scores the new tokens. "stateful" is
+            the whole document before the token, read in chunks of `batch_size` sequences with the
+            cache of the previous chunks. Other models support only "window". Defaults to "window".
         stride: int, at most the length of a sequence; for "sliding" only. Defaults to None, for
             half of that length.
 
     Returns:
         A dictionary of the scores in the task's `text_units` and `units`, the counts of its
-        `count`, and the number of `tokens`, or of `labels` if labels are not tokens. With "carry",
-        `by_position` has bits per byte for ranges of positions; see
-        `rt_keras.training.carried.bits_by_position`.
+        `count`, and the number of `tokens`, or of `labels` if labels are not tokens. With
+        "stateful", `by_position` has bits per byte for ranges of positions; see
+        `rt_keras.training.stateful_scores.bits_by_position`.
 
     Raises:
         ValueError: if there is nothing to score, or the model does not support the context.
@@ -75,9 +74,9 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
     task, strategy = task_of(model), model.distribute_strategy
     _check_context(task, context, stride)
     counts = task.count(examples)
-    if context == "carry":
+    if context == "stateful":
         length = batch_size * model.preprocessor.sequence_length
-        sums = carried_sums(model, examples, length, verbose, task.start_token(model.preprocessor))
+        sums = stateful_sums(model, examples, length, verbose, task.start_token(model.preprocessor))
     else:
         batch_size *= strategy.num_replicas_in_sync
         batches = _batches(task, model, examples, batch_size, context, stride)
@@ -86,7 +85,7 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         raise ValueError("there is nothing to score: all predictions of the model have weight 0")
     of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
     labels = {f"{task.label_name}s": int(sums["labels"])}
-    if context == "carry":
+    if context == "stateful":
         labels["by_position"] = bits_by_position(sums["by_position"], counts["bytes"])
     return {**of_texts, **task.scores(sums, counts), **counts, **labels}
 

@@ -307,8 +307,8 @@ def compiled_model(experiment):
         steps_per_execution=trainer.steps_per_execution,
         gradient_accumulation_steps=trainer.gradient_accumulation_steps,
     )
-    if trainer.carry_state:
-        model.carry_state(experiment.data.batch_size)
+    if trainer.stateful:
+        model.make_stateful(experiment.data.batch_size)
     return model
 
 

@@ -46,7 +46,7 @@ EXPECTED = {
     ),
     "causal_clustered": lambda q, k, v, c: ops.causal_clustered_attention(q, k, v, c, block_size=6),
     "lsh": lambda q, k, v, c: ops.lsh_attention(
-        q, None, v, projections(2, 4, 4, 2), chunk_size=6, causal=True
+        q, None, v, projections(2, 4, 4, 2), block_size=6, causal=True
     ),
 }
 

@@ -211,14 +211,14 @@ def test_texts_are_scored_and_analyzed(run, preset, books, tmp_path):
     figures = tmp_path / "figures.json"
     options = ["--model", preset, "--data", books, "--json", figures]
     scores = {}
-    for context in ("window", "sliding", "carry"):
+    for context in ("window", "sliding", "stateful"):
         assert run("evaluate", *options, "--context", context)[0] == 0
         scores[context] = json.loads(figures.read_text())
         assert scores[context]["bytes"] == sum(x.stat().st_size for x in (books / "test").iterdir())
     assert len({score["tokens"] for score in scores.values()}) == 1
     assert run("evaluate", *options, "--sequence-length", 1000)[0] == 0
     whole = json.loads(figures.read_text())["nats_per_token"]
-    assert whole == pytest.approx(scores["carry"]["nats_per_token"], rel=0.02)
+    assert whole == pytest.approx(scores["stateful"]["nats_per_token"], rel=0.02)
     few = ["--sequences", 1, "--sequence-length", 24]
     assert run("analyze", "causality", *options, *few, "--positions", 2)[0] == 0
     assert json.loads(figures.read_text())["share_changed"] == 0
@@ -243,7 +243,7 @@ def test_clusters_of_adapted_models(run, llama, books, tmp_path):
 @pytest.mark.end_to_end
 def test_a_context_that_heads_do_not_allow_gives_one_line(run, llama, books, tmp_path):
     assert adapt(run, llama, tmp_path / "preset")[0] == 0
-    options = ["--model", tmp_path / "preset", "--data", books, "--context", "carry"]
+    options = ["--model", tmp_path / "preset", "--data", books, "--context", "stateful"]
     status, _, error = run("evaluate", *options)
     assert_one_line(status, error, "FullHeads see the whole sequence")
 

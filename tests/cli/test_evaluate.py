@@ -28,7 +28,7 @@ def test_a_preset_is_scored_on_a_folder(run, tiny_run, books, tmp_path):
 def test_bits_per_byte_are_drawn_against_what_came_before(run, tiny_run, books, tmp_path):
     picture = tmp_path / "context.png"
     status, output, _ = run(
-        "evaluate", "--model", tiny_run, "--context", "carry", "--plot", picture
+        "evaluate", "--model", tiny_run, "--context", "stateful", "--plot", picture
     )
     assert status == 0 and f"wrote {picture}" in output
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -39,8 +39,8 @@ def test_bits_per_byte_are_drawn_against_what_came_before(run, tiny_run, books, 
     [
         (["--data", "no/such"], ["no/such", "no such folder"]),
         (["--data", "pg91"], ["'pg91'", "pg19"]),
-        (["--plot", "a.png"], ["--plot needs --context carry"]),
-        (["--context", "carry", "--plot", "a.txt"], ["--plot must end in .png", "a.txt"]),
+        (["--plot", "a.png"], ["--plot needs --context stateful"]),
+        (["--context", "stateful", "--plot", "a.txt"], ["--plot must end in .png", "a.txt"]),
         (["--split", "dev"], ["'dev'", "train, validation, test"]),
         (["--batch-size", 0], ["--batch-size must be at least 1. Received: 0"]),
         (["--sequence-length", 0], ["--sequence-length must be at least 1. Received: 0"]),

@@ -72,10 +72,10 @@ def keeps_its_bound(heads):
 
 
 def keeps_its_state(heads):
-    """`carries_state`: chunks train from a cache; `dense_below` and others refuse by name."""
+    """`can_be_stateful`: chunks train from a cache; `dense_below` and others refuse by name."""
     group = heads.group
     if not group.cached_decoding:
-        assert not group.carries_state and not group.reads_chunks
+        assert not group.can_be_stateful and not group.reads_chunks
         return
     inputs = tensors(heads.inputs())
     cache = new_cache(heads, heads.length)

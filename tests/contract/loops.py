@@ -43,7 +43,9 @@ def expected(group, query, value, key, *, causal, mask=None, total_length=None):
     options |= {name: np.asarray(x) for name, x in tables.items()}
     key = None if group.share_qk else key
     if dense:
-        return reference.full(query, key, value, activation=group.attention_activation, **options)
+        return reference.full(
+            query, key, value, attention_activation=group.attention_activation, **options
+        )
     if loop is None:
         return None
     if getattr(group, "num_persistent_keys", None) is not None:
@@ -62,7 +64,7 @@ def of_each_head(x, heads):
 def persistent(group, query):
     """The logits and values of persistent keys for a query, as the loops take them."""
     keys, values = np.asarray(group.persistent_keys), np.asarray(group.persistent_values)
-    query = reference.normalize(query) if group.normalizes else query
+    query = reference.normalize(query) if group.has_query_key_norm else query
 
     def more(b, h, i):
         return keys[h] @ query[b, h, i] / np.sqrt(query.shape[3]), values[h]
@@ -80,11 +82,15 @@ def array(x):
 
 
 def full(group, query, key, value, options):
-    activation = group.attention_activation
+    attention_activation = group.attention_activation
     if group.memory_length is None:
-        return reference.full(query, key, value, activation=activation, **options)
+        return reference.full(
+            query, key, value, attention_activation=attention_activation, **options
+        )
     window = {"block_size": query.shape[2], "sliding_window": group.memory_length}
-    return reference.local(query, key, value, activation=activation, **window, **options)
+    return reference.local(
+        query, key, value, attention_activation=attention_activation, **window, **options
+    )
 
 
 def local(group, query, key, value, options):
@@ -93,7 +99,7 @@ def local(group, query, key, value, options):
         query,
         key,
         value,
-        activation=group.attention_activation,
+        attention_activation=group.attention_activation,
         span=array(group.spans),
         span_ramp=group.span_ramp,
         **sizes,
@@ -112,19 +118,19 @@ def random(group, query, key, value, options):
 
 
 def hashed(group, query, key, value, options):
-    sizes = of(group, "projections", "num_clusters", "window_size")
+    sizes = of(group, "projections", "num_buckets", "window_size")
     return reference.hashed(query, key, value, **sizes, **options)
 
 
 def lsh(group, query, key, value, options):
-    sizes = of(group, "rotations", "chunk_size")
+    sizes = of(group, "rotations", "block_size")
     return reference.lsh(query, key, value, **sizes, **options)
 
 
 def clustered(group, query, key, value, options):
     groups = hamming_groups(
         query,
-        **of(group, "projections", "num_clusters", "iterations"),
+        **of(group, "projections", "num_buckets", "iterations"),
         mask=options["query_mask"],
     )
     sizes = of(group, "num_clusters", "top_k")
@@ -152,8 +158,8 @@ def routing(group, query, key, value, options):
         value,
         **learnt_by_clusters(group),
         **of(group, "window_size", "num_probes"),
-        activation=group.attention_activation,
-        normalized=group.normalize,
+        attention_activation=group.attention_activation,
+        normalized=group.use_query_key_norm,
         **options,
     )
 
@@ -167,8 +173,8 @@ def local_routing(group, query, key, value, options):
         **of(group, "block_size", "window_size", "look_back", "num_probes"),
         **of(group, "routed_scale", "routed_bias"),
         routed_kernel=array(getattr(group, "routed_kernel", None)),
-        shift_keys=getattr(group, "routed_key", "previous_query") == "previous_query",
-        normalized=group.normalize,
+        routed_key=getattr(group, "routed_key", "previous_query"),
+        normalized=group.use_query_key_norm,
         **options,
     )
 
@@ -189,7 +195,7 @@ def routing_memory(group, query, key, value, options):
             **{name: x[h] for name, x in learnt.items()},
             **of(group, "window_size", "memory_length", "memory_keys", "eviction", "num_probes"),
             block_size=group.memory_block_size,
-            normalized=group.normalize,
+            normalized=group.use_query_key_norm,
             first=1,
         )
 
@@ -249,7 +255,7 @@ def t2t_clusters(group, query, key, value, options):
 
 
 def t2t_hashed(group, query, key, value, options):
-    sizes = of(group, "projections", "num_clusters", "window_size", "block_size")
+    sizes = of(group, "projections", "num_buckets", "window_size", "block_size")
     return of_dialect.hashed(query, key, value, **sizes, **options)
 
 

@@ -39,7 +39,7 @@ def row(name, chosen):
         f"{causal}, always" if group.needs_causal_mask else causal,
         cache,
         chunks,
-        "yes" if group.carries_state else "no",
+        "yes" if group.can_be_stateful else "no",
         "yes" if _takes_other_lengths(heads) else "no",
         _inside_adapted_decoders(group),
         "yes" if Heads(name, {**chosen, GROUPED: 1}).refusal is None else "no",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.models.carried_state import NO_END
+from rt_keras.models.stateful import NO_END
 from tests.contract import loops
 from tests.contract.kinds import BATCH, DEPTH, VALUE_DEPTH
 
@@ -168,8 +168,8 @@ def compute_the_same(heads, sizes=(7, 64), starts=(0, 5)):
         return
     for start in starts:
         steps_are_one_pass(heads, start)
-    # What is carried as a state has no end.
-    end = NO_END if group.carries_state else heads.length
+    # A recurrent state has no end.
+    end = NO_END if group.can_be_stateful else heads.length
     # One position of each row at a time, and in some rows nothing: a step.
     chunks_are_one_pass(heads, 1, end)
     for size in sizes:

@@ -19,7 +19,7 @@ from rt_keras.models import (
     RoutingTransformerImageLM,
     RoutingTransformerSeq2SeqLM,
 )
-from rt_keras.models.carried_state import head_groups_inside
+from rt_keras.models.stateful import head_groups_inside
 from rt_keras.training.evaluation import evaluate
 from tests.convert import checks
 

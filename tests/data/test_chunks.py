@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from rt_keras.data import (
     ByteTokenizer,
-    carried_dataset,
     document_chunks,
     pack_documents,
     sliding_dataset,
+    stateful_dataset,
 )
 
 TEXTS = st.lists(st.binary(max_size=12), min_size=1, max_size=3)
@@ -92,7 +92,7 @@ def rows_of(batches, count):
     read, found = {}, []
     for inputs, labels, weights in batches.take(count):
         assert weights.shape == labels.shape == inputs["token_ids"].shape
-        for row, start in enumerate(inputs["starts"].numpy()):
+        for row, start in enumerate(inputs["reset_states"].numpy()):
             real = inputs["padding_mask"][row].numpy()
             np.testing.assert_array_equal(weights[row], real)
             tokens, following = (x[row].numpy()[real] for x in (inputs["token_ids"], labels))
@@ -117,7 +117,7 @@ def test_rows_go_on_until_their_document_ends(books_of_letters, batch_size):
     texts, folder = books_of_letters
     expected = chunks_of(texts, 5)
     steps = len(expected) // batch_size
-    found = rows_of(carried_dataset(folder, 5, batch_size), 2 * steps)
+    found = rows_of(stateful_dataset(folder, 5, batch_size), 2 * steps)
     for part in (found[: steps * batch_size], found[steps * batch_size :]):
         # A pass contains each chunk once, except for a remainder of less than a batch.
         assert len(set(part)) == len(part)
@@ -134,9 +134,9 @@ def test_rows_go_on_until_their_document_ends(books_of_letters, batch_size):
 
 def test_workers_and_later_batches_read_the_same_rows(books_of_letters):
     _, folder = books_of_letters
-    whole = list(carried_dataset(folder, 5, 4, seed=3).take(7))
+    whole = list(stateful_dataset(folder, 5, 4, seed=3).take(7))
     first, second = (
-        carried_dataset(folder, 5, 4, seed=3, first_batch=2, share=(worker, 2)).take(5)
+        stateful_dataset(folder, 5, 4, seed=3, first_batch=2, share=(worker, 2)).take(5)
         for worker in (0, 1)
     )
     for *parts, batch in zip(first, second, whole[2:], strict=True):
@@ -147,17 +147,17 @@ def test_workers_and_later_batches_read_the_same_rows(books_of_letters):
 def test_some_chunks_start_anew(books_of_letters):
     texts, folder = books_of_letters
     settings = {"length": 5, "batch_size": 4, "seed": 3}
-    every = list(carried_dataset(folder, **settings).take(90))
-    dropped = list(carried_dataset(folder, **settings, state_dropout=0.3).take(90))
-    starts = [[x[0].pop("starts").numpy() for x in batches] for batches in (every, dropped)]
+    every = list(stateful_dataset(folder, **settings).take(90))
+    dropped = list(stateful_dataset(folder, **settings, state_dropout=0.3).take(90))
+    starts = [[x[0].pop("reset_states").numpy() for x in batches] for batches in (every, dropped)]
     assert np.all(starts[1] >= np.array(starts[0]))
     share = np.mean(starts[1]) - np.mean(starts[0])
     assert share / (1 - np.mean(starts[0])) == pytest.approx(0.3, abs=0.12)
     # Both the texts and the rows of each worker are the same.
     tf.nest.map_structure(np.testing.assert_array_equal, every, dropped)
-    of_worker = carried_dataset(folder, **settings, state_dropout=0.3, first_batch=2, share=(1, 2))
+    of_worker = stateful_dataset(folder, **settings, state_dropout=0.3, first_batch=2, share=(1, 2))
     for (inputs, _, _), expected in zip(of_worker.take(20), starts[1][2:22], strict=True):
-        np.testing.assert_array_equal(inputs["starts"], expected[2:])
+        np.testing.assert_array_equal(inputs["reset_states"], expected[2:])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_some_chunks_start_anew(books_of_letters):
 )
 def test_rows_without_chunks(books_of_letters, length, batch_size, message):
     with pytest.raises(ValueError, match=message):
-        carried_dataset(books_of_letters[1], length, batch_size)
+        stateful_dataset(books_of_letters[1], length, batch_size)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_rows_without_chunks(books_of_letters, length, batch_size, message):
         (lambda x, t: sliding_dataset(x, t, 4, 1, 5), "stride must be at most 4"),
         (lambda x, _: document_chunks(x, ByteTokenizer(sequence_length=3), 4), "sequence_length=3"),
         (
-            lambda *_: carried_dataset("nowhere", 4, 2, state_dropout=1.0),
+            lambda *_: stateful_dataset("nowhere", 4, 2, state_dropout=1.0),
             "state_dropout must be at least 0 and below 1. Received: state_dropout=1.0",
         ),
     ],

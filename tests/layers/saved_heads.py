@@ -26,6 +26,7 @@ PERSISTENT = {"num_persistent_keys": 3}
 # Required options; `span_ramp` and the loss weights are large enough to influence outputs.
 LOCAL = {"block_size": 4, "span_ramp": 4, "span_loss_weight": 0.01}
 CLUSTERS = {"num_clusters": 4, "window_size": 4}
+BUCKETS = {"num_buckets": 4, "window_size": 4}
 LEARNT_CLUSTERS = {**CLUSTERS, "commitment_weight": 0.1}
 LOCAL_ROUTING = {**LEARNT_CLUSTERS, "block_size": 4}
 MEMORY = {**LOCAL_ROUTING, "memory_length": 4, "memory_keys": 2}
@@ -87,13 +88,13 @@ CASES = {
             **POSITIONS,
             **SHARED,
             "probes": {"num_probes": 2},
-            "not_normalized": {"normalize": False, **PERSISTENT},
+            "not_normalized": {"use_query_key_norm": False, **PERSISTENT},
             "persistent": PERSISTENT,
             "persistent_learned": {**PERSISTENT, **LEARNED, "num_probes": 2},
             "sparsemax": {"attention_activation": "sparsemax", **LEARNED},
             "entmax": {"attention_activation": "entmax15", "share_qk": True},
             "grouped": {**GROUPED, **LEARNED},
-            "global": {**GLOBAL, "normalize": False},
+            "global": {**GLOBAL, "use_query_key_norm": False},
             "dense": {"dense_below": 50, **LEARNED},
             "balanced": {"assignment": "balanced"},
             "balanced_learned": {"assignment": "balanced", **LEARNED},
@@ -115,8 +116,8 @@ CASES = {
             "probes": {"num_probes": 2, **PERSISTENT},
             "key": {"routed_key": "key", **LEARNED},
             "key_shared": {"routed_key": "key", "share_qk": True, "num_probes": 2},
-            "key_not_normalized": {"routed_key": "key", "normalize": False, **PERSISTENT},
-            "not_normalized": {"normalize": False},
+            "key_not_normalized": {"routed_key": "key", "use_query_key_norm": False, **PERSISTENT},
+            "not_normalized": {"use_query_key_norm": False},
             "grouped": {**GROUPED, **LEARNED},
             "key_grouped": {**GROUPED, "routed_key": "key"},
             "rotary": {"rotary": True},
@@ -133,11 +134,11 @@ CASES = {
             "least_attended": {"eviction": "least_attended"},
             "merged": {"eviction": "merged", "kernel_size": 1},
             "longer_blocks": {"memory_length": 7, "memory_block_size": 6, **SINUSOIDAL},
-            "probes": {"num_probes": 2, "normalize": False},
+            "probes": {"num_probes": 2, "use_query_key_norm": False},
             "grouped": GROUPED,
         },
     ),
-    layers.HashedHeads: (CLUSTERS, {**POSITIONS, **SHARED, "grouped": GROUPED}),
+    layers.HashedHeads: (BUCKETS, {**POSITIONS, **SHARED, "grouped": GROUPED}),
     layers.RandomHeads: (CLUSTERS, {**POSITIONS, "grouped": GROUPED}),
     layers.ClusteredHeads: (
         {"num_clusters": 4, "bits": 15, "iterations": 3},
@@ -154,7 +155,7 @@ CASES = {
         {"": {}, "grouped": GROUPED},
     ),
     layers.LSHHeads: (
-        {"num_buckets": 4, "chunk_size": 4},
+        {"num_buckets": 4, "block_size": 4},
         {"": {}, "rounds": {"num_rounds": 2}, "both": {"num_rounds": 2, **BOTH}},
     ),
     layers.ClusterStridedHeads: (
@@ -182,7 +183,7 @@ CASES = {
     ),
     t2t.T2TRoutingHeads: (OF_DIALECT, {**POSITIONS, **SHARED}),
     t2t.T2TClusterStridedHeads: (OF_DIALECT, {**POSITIONS, **SHARED}),
-    t2t.T2THashedHeads: ({**CLUSTERS, "block_size": 4}, {**POSITIONS, **SHARED}),
+    t2t.T2THashedHeads: ({**BUCKETS, "block_size": 4}, {**POSITIONS, **SHARED}),
     t2t.T2TStridedHeads: ({"stride": 3}, POSITIONS),
 }
 

@@ -139,7 +139,7 @@ def test_dense_below_depends_on_the_final_length(kind):
         found = checks.decode(layer, x[:, :length], count=5)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
     (group,) = layer.head_groups
-    assert not group.carries_state
+    assert not group.can_be_stateful
 
 
 def test_dense_below_needs_a_known_length():

@@ -27,7 +27,7 @@ def test_equation(causal):
 def test_attention_activation():
     x = checks.random(1, 2, 7, 6)
     group = FullHeads(2, attention_activation="sparsemax")
-    expected = reference.full(x, x, x, activation="sparsemax")
+    expected = reference.full(x, x, x, attention_activation="sparsemax")
     np.testing.assert_allclose(group(x, x, x), expected, rtol=0, atol=1e-5)
     checks.config_makes_an_equal_layer(group, x, x, x)
     layer, x = MultiHeadAttention([group]), checks.random(2, 7, 8)

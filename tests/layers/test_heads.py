@@ -252,7 +252,7 @@ def test_only_one_set_has_relative_positions():
 def test_a_union_has_the_abilities_of_all_its_sets():
     bounded = Heads(2, [Window(4), Cluster(3, window_size=4), Persistent(2)])
     growing = Heads(2, [Window(4), Strided(4)])
-    assert bounded.carries_state and not bounded.cache_grows
-    assert growing.cached_decoding and growing.cache_grows and not growing.carries_state
-    assert Heads(2, [Window(4), FirstTokens(2)]).carries_state
+    assert bounded.can_be_stateful and not bounded.cache_grows
+    assert growing.cached_decoding and growing.cache_grows and not growing.can_be_stateful
+    assert Heads(2, [Window(4), FirstTokens(2)]).can_be_stateful
     assert not bounded.takes_global_tokens and growing.takes_global_tokens

@@ -129,7 +129,7 @@ def test_attention_activation(activation):
     )
     group = LocalHeads(2, 4, attention_activation=activation, dtype="float64")
     found = group(query, value, key, use_causal_mask=True)
-    options = {"block_size": 4, "causal": True, "activation": activation}
+    options = {"block_size": 4, "causal": True, "attention_activation": activation}
     np.testing.assert_allclose(
         found, reference.local(query, key, value, **options), rtol=0, atol=1e-12
     )

@@ -15,7 +15,7 @@ def test_equation(causal):
     options = {"query_mask": mask, "key_mask": mask}
     found = group(query, value, use_causal_mask=causal, **options)
     rotations = group.rotations.numpy()
-    expected = reference.lsh(query, None, value, rotations, chunk_size=3, causal=causal, **options)
+    expected = reference.lsh(query, None, value, rotations, block_size=3, causal=causal, **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -64,10 +64,10 @@ def test_a_model_is_saved_and_loaded(tmp_path):
     [
         ({"num_buckets": 0}, "num_buckets must be a positive integer. Received: num_buckets=0"),
         ({"num_buckets": 5}, "num_buckets must be even. Received: num_buckets=5"),
-        ({"chunk_size": 1.5}, "chunk_size must be a positive integer. Received: chunk_size=1.5"),
+        ({"block_size": 1.5}, "block_size must be a positive integer. Received: block_size=1.5"),
         ({"num_rounds": 0}, "num_rounds must be a positive integer. Received: num_rounds=0"),
     ],
 )
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
-        LSHHeads(2, **{"num_buckets": 4, "chunk_size": 3, **options})
+        LSHHeads(2, **{"num_buckets": 4, "block_size": 3, **options})

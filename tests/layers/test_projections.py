@@ -133,7 +133,7 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
             reference.local_routing,
             10,
             shifted,
-            shift_keys=True,
+            routed_key="previous_query",
             routed_kernel=shifted.routed_kernel.numpy(),
             **window,
         ),

@@ -307,7 +307,7 @@ def test_attention_activation(share_qk):
     group = heads(share_qk=share_qk, attention_activation="entmax15")
     found = group(query, value, key, use_causal_mask=True)
     given = group.centroids.numpy(), group.load_bias.numpy()
-    options = {"window_size": 4, "causal": True, "activation": "entmax15"}
+    options = {"window_size": 4, "causal": True, "attention_activation": "entmax15"}
     expected = reference.nearest(query, key, value, given[0], load_bias=given[1], **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     checks.config_makes_an_equal_layer(group, query, value, key, use_causal_mask=True)

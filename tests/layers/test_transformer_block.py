@@ -135,16 +135,16 @@ def test_unknown_length(length):
 
 def test_masks():
     ids = np.array([[1, 2, 3, 4, 0, 0], [4, 3, 2, 1, 1, 0]])
-    carrying = keras.layers.Embedding(5, WIDTH, mask_zero=True)(ids)
-    x = tf.identity(carrying)
+    masked = keras.layers.Embedding(5, WIDTH, mask_zero=True)(ids)
+    x = tf.identity(masked)
     layer = block()
-    found = layer(carrying)
+    found = layer(masked)
     assert checks.mask_of(found) == (ids != 0).tolist()
     for mask in (ids != 0, (ids != 0).astype("int32"), ids):
         np.testing.assert_array_equal(layer(x, padding_mask=mask), found)
     # An explicit mask overrides the mask of the tensor.
     everything = np.ones_like(ids)
-    np.testing.assert_array_equal(layer(carrying, padding_mask=everything), layer(x))
+    np.testing.assert_array_equal(layer(masked, padding_mask=everything), layer(x))
     assert checks.largest_difference(found, layer(x)) > 1e-3
 
 

@@ -18,6 +18,7 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_state import KeepState
 from rt_keras.data import ByteTokenizer
+from rt_keras.layers import key_sets
 from rt_keras.models import (
     RoutingTransformerBackbone,
     RoutingTransformerCausalLM,
@@ -28,7 +29,7 @@ from rt_keras.models.model_section import ModelSection
 from tests.layers.saved_heads import draw_weights
 from tests.models import checks
 
-PRESET, CARRIED = "default_heads", "carried"
+PRESET, UNION, STATEFUL = "default_heads", "union_heads", "stateful"
 # Steps of an epoch. The checkpoint is from the end of the first epoch.
 STEPS, CHUNK = 2, 8
 
@@ -43,7 +44,18 @@ def default_model():
     return model
 
 
-def carrying_model():
+def union_model():
+    """A model of heads with user-defined sets of keys."""
+    keras.utils.set_random_seed(0)
+    sets = [key_sets.Window(4), key_sets.Cluster(4, 4, routed_key="key", use_query_key_norm=False)]
+    backbone = RoutingTransformerBackbone(
+        ByteTokenizer().vocabulary_size(), 1, 16, 16, [layers.Heads(4, sets)]
+    )
+    preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 24)
+    return RoutingTransformerCausalLM(backbone, preprocessor)
+
+
+def stateful_model():
     """A compiled model with every kind of heads that supports a recurrent state."""
     keras.utils.set_random_seed(0)
     clusters = {"block_size": 4, "num_clusters": 4, "window_size": 4}
@@ -89,13 +101,13 @@ def train(model, folder, epoch):
     Returns:
         A dictionary of the mean loss, and of the state after the epoch, by number.
     """
-    model.carry_state(2)
+    model.make_stateful(2)
     batches = []
     for number in range(epoch * STEPS, (epoch + 1) * STEPS):
         inputs, labels = chunk(number)
         # The second text ends, and another starts.
-        starts = np.array([number == 0, number in (0, 1, 3)])
-        batches.append(({**inputs, "starts": starts}, labels))
+        resets = np.array([number == 0, number in (0, 1, 3)])
+        batches.append(({**inputs, "reset_states": resets}, labels))
     spec = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), batches[0])
     ema = CentroidEMA(0.9)
     checkpoints = Checkpoints(folder, max_to_keep=1)
@@ -110,7 +122,7 @@ def train(model, folder, epoch):
         verbose=0,
     ).history
     keep_state.wait()
-    rows = {str(i): x.numpy() for i, x in enumerate(model.carried_rows)}
+    rows = {str(i): x.numpy() for i, x in enumerate(model.state_variables)}
     return {"loss": np.array(history["loss"]), **rows}
 
 
@@ -142,15 +154,15 @@ def logits(model):
     return np.asarray(model(inputs))[..., : checks.VOCABULARY]
 
 
-def write_preset(folder):
-    model = draw_weights(default_model())
+def write_preset(folder, make_model=default_model):
+    model = draw_weights(make_model())
     model.save_to_preset(str(folder))
     np.save(folder / "logits.npy", logits(model))
 
 
-def write_carried(folder):
+def write_stateful(folder):
     folder.mkdir()
-    model = draw_weights(carrying_model())
+    model = draw_weights(stateful_model())
     train(model, folder, 0)
     state = model.new_state(2)
     for number in range(3):
@@ -160,13 +172,17 @@ def write_carried(folder):
     arrays |= {f"after/{name}": x for name, x in named(after).items()}
     with tempfile.TemporaryDirectory() as copy:
         shutil.copytree(folder, copy, dirs_exist_ok=True)
-        model = carrying_model()
+        model = stateful_model()
         arrays |= {f"next/{name}": x for name, x in train(model, copy, 1).items()}
-    np.savez_compressed(folder.parent / f"{CARRIED}.npz", **arrays, outputs=np.asarray(outputs))
+    np.savez_compressed(folder.parent / f"{STATEFUL}.npz", **arrays, outputs=np.asarray(outputs))
+
+
+def write_union(folder):
+    write_preset(folder, union_model)
 
 
 def main(folder):
-    for name, write in ((PRESET, write_preset), (CARRIED, write_carried)):
+    for name, write in ((PRESET, write_preset), (UNION, write_union), (STATEFUL, write_stateful)):
         if (folder / name).exists():
             raise SystemExit(f"{folder / name} is there: later versions must load it")
         write(folder / name)

@@ -28,7 +28,7 @@ VALUES = {
         "num_persistent_keys": 3,
         "relative_positions": "sinusoidal",
     },
-    "hashed": {"num_clusters": 5, "window_size": 6, "share_qk": True},
+    "hashed": {"num_buckets": 5, "window_size": 6, "share_qk": True},
     "random": {"num_clusters": 5, "window_size": 6},
     "clustered": {
         "num_clusters": 5,
@@ -38,7 +38,7 @@ VALUES = {
         "causal_by_mask": True,
     },
     "causal_clustered": {"num_clusters": 5, "block_size": 6, "commitment_weight": 0.5},
-    "lsh": {"num_buckets": 6, "chunk_size": 5, "num_rounds": 2},
+    "lsh": {"num_buckets": 6, "block_size": 5, "num_rounds": 2},
     "cluster_strided": {"num_clusters": 3, "window_size": 5, "commitment_weight": 0.25},
     "strided": {"stride": 7},
     "local": {
@@ -189,7 +189,7 @@ def test_local_heads_of_images_know_the_grid():
         ),
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),
-        ("hashed", {"num_clusters": 1}, "model.hashed: num_clusters must be at least 2"),
+        ("hashed", {"num_buckets": 1}, "model.hashed: num_buckets must be at least 2"),
         ("clustered", {"causal_by_mask": True}, "model.clustered: causal_by_mask=True needs top_k"),
         ("clustered", {"max_relative_distance": 2}, "model.clustered: .*max_relative_distance=2"),
         ("lsh", {"num_buckets": 5}, "model.lsh: num_buckets must be even"),

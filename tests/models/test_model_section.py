@@ -227,8 +227,8 @@ def test_a_dialect_supports_only_some_heads():
             "model.clustered has values but no heads",
         ),
         (
-            {"hashed": {"num_heads": 2, "num_clusters": 1}},
-            "model.hashed: num_clusters must be at least 2",
+            {"hashed": {"num_heads": 2, "num_buckets": 1}},
+            "model.hashed: num_buckets must be at least 2",
         ),
         (
             {"full": {"num_heads": 2, "relative_positions": "bucketed"}},

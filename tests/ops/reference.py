@@ -24,7 +24,7 @@ def full(
     key_mask=None,
     attention_mask=None,
     relative_embeddings=None,
-    activation="softmax",
+    attention_activation="softmax",
     more=None,
 ):
     key = query if key is None else key
@@ -39,7 +39,7 @@ def full(
             and (attention_mask is None or attention_mask[b, i, j])
         ]
 
-    return attend_rows(query, key, value, keys_of, relative_embeddings, activation, more)
+    return attend_rows(query, key, value, keys_of, relative_embeddings, attention_activation, more)
 
 
 def local(
@@ -56,7 +56,7 @@ def local(
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
-    activation="softmax",
+    attention_activation="softmax",
     span=None,
     span_ramp=32,
     more=None,
@@ -94,7 +94,7 @@ def local(
             [j for j, _ in seen],
             relative_embeddings,
             distances=[distance for _, distance in seen],
-            activation=activation,
+            attention_activation=attention_activation,
             factors=None if span is None else [in_span(span[h], i - j, span_ramp) for j, _ in seen],
             more=more,
         )
@@ -152,18 +152,19 @@ def nearest(
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
-    shift_keys=False,
-    activation="softmax",
+    routed_key="key",
+    attention_activation="softmax",
     normalized=True,
     more=None,
 ):
     if key is None and key_mask is None:
         key_mask = query_mask
+    shifts = routed_key == "previous_query"
     raw = query, query if key is None else key
     query, key = (normalize(x) for x in raw)
-    masks = query_mask if shift_keys else key_mask, query_mask
+    masks = query_mask if shifts else key_mask, query_mask
     of_keys, of_queries = members_and_clusters(query, key, centroids, load_bias, *masks, num_probes)
-    shift = int(shift_keys)
+    shift = int(shifts)
 
     def keys_of(b, h, i):
         keys = []
@@ -175,13 +176,13 @@ def nearest(
                 half = window_size // 2
                 keys += [j for j in members if j < i + shift][::-1][:half]
                 keys += [j for j in members if j >= i + shift][: window_size - half]
-        if shift_keys:
+        if shifts:
             keys = [j for j in keys if j != i + 1 and j < key.shape[2] and real(key_mask, b, j)]
         return keys
 
     query, key = (query, key) if normalized else raw
-    key = shifted(key) if shift_keys else key
-    return attend_rows(query, key, value, keys_of, relative_embeddings, activation, more)
+    key = shifted(key) if shifts else key
+    return attend_rows(query, key, value, keys_of, relative_embeddings, attention_activation, more)
 
 
 def members_and_clusters(query, key, centroids, load_bias, key_mask, query_mask, num_probes):
@@ -227,7 +228,7 @@ def local_routing(
     block_size,
     window_size,
     look_back=1,
-    shift_keys=False,
+    routed_key="key",
     causal=False,
     num_probes=1,
     load_bias=None,
@@ -243,14 +244,15 @@ def local_routing(
 ):
     # The queries and keys of the window's logits, where relative positions give them another depth.
     near_query, near_key = near_vectors or (query, key)
+    shifts = routed_key == "previous_query"
     routed = query if routed_kernel is None else convolved(query, routed_kernel, query_mask)
-    q, k = normalize(routed), normalize(routed if shift_keys else key)
+    q, k = normalize(routed), normalize(routed if shifts else key)
     length, depth = query.shape[2:]
-    masks = query_mask if shift_keys else key_mask, query_mask
+    masks = query_mask if shifts else key_mask, query_mask
     of_keys, of_queries = members_and_clusters(q, k, centroids, load_bias, *masks, num_probes)
     if not normalized:
-        q, k = routed, routed if shift_keys else key
-    k = shifted(k) if shift_keys else k
+        q, k = routed, routed if shifts else key
+    k = shifted(k) if shifts else k
     scale = np.ones(query.shape[1]) if routed_scale is None else routed_scale
     of_routed = np.zeros(query.shape[1]) if routed_bias is None else routed_bias
     output = np.zeros(value.shape)
@@ -263,12 +265,12 @@ def local_routing(
         before = window_size if causal else window_size // 2
         near, far = range(start, end), []
         for c in of_queries(b, h, i):
-            members = [j + shift_keys for j in of_keys(b, h, c)]
-            ends = (i + 1, i + 1) if shift_keys else (start, end)
+            members = [j + shifts for j in of_keys(b, h, c)]
+            ends = (i + 1, i + 1) if shifts else (start, end)
             far += [j for j in members if j < ends[0]][::-1][:before]
             if not causal:
                 behind = [j for j in members if j >= ends[1]][: window_size - before]
-                far += [j for j in behind if not shift_keys or i + 1 < j < length]
+                far += [j for j in behind if not shifts or i + 1 < j < length]
         near, far = ([j for j in keys if real(key_mask, b, j)] for keys in (near, far))
         logits = [
             near_query[b, h, i]
@@ -317,9 +319,9 @@ def cluster_strided_members(centroids):
     return members
 
 
-def hashed(query, key, value, projections, *, num_clusters, window_size, **options):
+def hashed(query, key, value, projections, *, num_buckets, window_size, **options):
     members = hashed_members(projections)
-    return clustered(query, key, value, num_clusters, window_size, members, **options)
+    return clustered(query, key, value, num_buckets, window_size, members, **options)
 
 
 def hashed_members(projections):
@@ -441,7 +443,7 @@ def lsh(
     value,
     rotations,
     *,
-    chunk_size,
+    block_size,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -457,7 +459,7 @@ def lsh(
             rotated = query[b, h] @ rotation
             bucket = np.concatenate([rotated, -rotated], axis=-1).argmax(-1)
             order = sorted(places, key=lambda i: (bucket[i], i))
-            chunk = {i: place // chunk_size for place, i in enumerate(order)}
+            chunk = {i: place // block_size for place, i in enumerate(order)}
             for i, j in itertools.product(places, places):
                 if bucket[i] == bucket[j] and chunk[i] - chunk[j] in (0, 1):
                     seen[i].add(j)
@@ -486,7 +488,7 @@ def attend_rows(
     value,
     keys_of,
     relative_embeddings,
-    activation="softmax",
+    attention_activation="softmax",
     more=None,
 ):
     output = np.zeros(query.shape[:3] + value.shape[3:])
@@ -498,7 +500,7 @@ def attend_rows(
             row,
             keys_of(*row),
             relative_embeddings,
-            activation=activation,
+            attention_activation=attention_activation,
             more=more,
         )
     return output
@@ -513,14 +515,15 @@ def attend_row(
     relative_embeddings,
     *,
     distances=None,
-    activation="softmax",
+    attention_activation="softmax",
     factors=None,
     more=None,
 ):
     """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) v_j; 0 without keys.
 
-    `distances` are used instead of i - j, an `activation` instead of softmax; `factors` multiply
-    exp() of the logits. `more` is a function of the row, whose logits and values join the others.
+    `distances` are used instead of i - j, an `attention_activation` instead of softmax; `factors`
+    multiply exp() of the logits. `more` is a function of the row, whose logits and values join the
+    others.
     """
     b, h, i = row
     values = value[b, h, keys]
@@ -532,8 +535,10 @@ def attend_row(
         distance = i - j if distances is None else distances[place]
         logit = query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, distance))
         logits.append(logit * query.shape[3] ** -0.5)
-    if activation != "softmax":
-        return entmax(np.array(logits), {"sparsemax": 1, "entmax15": 2}[activation]) @ values
+    if attention_activation != "softmax":
+        return (
+            entmax(np.array(logits), {"sparsemax": 1, "entmax15": 2}[attention_activation]) @ values
+        )
     factors = [1.0] * len(logits) if factors is None else factors
     factors = np.array([*factors, *[1.0] * len(of_more[0])])
     logits, values = [*logits, *of_more[0]], np.array([*values, *of_more[1]])

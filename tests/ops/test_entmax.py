@@ -92,7 +92,7 @@ def inputs_of(kind, seed=0, **options):
 def test_attention(kind, causal, activation):
     op, equation, options = OPS[kind]
     mask = checks.mask("scattered", 13)
-    options = {**options, "causal": causal, "activation": activation, "key_mask": mask}
+    options = {**options, "causal": causal, "attention_activation": activation, "key_mask": mask}
     checks.holds(op, equation, inputs_of(kind), **options, query_mask=mask)
 
 
@@ -100,23 +100,23 @@ def test_attention(kind, causal, activation):
 def test_shared_queries_and_keys(causal):
     op, equation, options = OPS["nearest"]
     inputs = inputs_of("nearest", shared=True)
-    checks.holds(op, equation, inputs, **options, causal=causal, activation="entmax15")
+    checks.holds(op, equation, inputs, **options, causal=causal, attention_activation="entmax15")
 
 
 @pytest.mark.parametrize("kind, start", [("full", 5), ("local", 9), ("nearest", 8)])
 def test_the_future_does_not_change_the_past(kind, start):
     op, _, options = OPS[kind]
-    options = {**options, "causal": True, "activation": "sparsemax"}
+    options = {**options, "causal": True, "attention_activation": "sparsemax"}
     assert checks.past_is_untouched(op, inputs_of(kind), start, **options)
 
 
 def test_compiled_by_xla():
-    checks.holds_compiled(full_attention, checks.arrays(5), activation="entmax15")
+    checks.holds_compiled(full_attention, checks.arrays(5), attention_activation="entmax15")
 
 
 @pytest.mark.end_to_end
 def test_in_chunks(monkeypatch):
-    options = {"causal": True, "activation": "sparsemax"}
+    options = {"causal": True, "attention_activation": "sparsemax"}
     inputs = checks.arrays(5)
     whole = checks.run(full_attention, inputs, options)
     checks.at_most_logits(1, monkeypatch)
@@ -131,18 +131,18 @@ def test_attention_in_bfloat16():
         tf.bfloat16,
         0.05,
         block_size=4,
-        activation="entmax15",
+        attention_activation="entmax15",
     )
 
 
 def test_dropout():
     inputs = checks.arrays(6, batch=1)
-    checks.drops_out(full_attention, inputs, causal=True, activation="entmax15")
+    checks.drops_out(full_attention, inputs, causal=True, attention_activation="entmax15")
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_steps(activation):
-    given = {"activation": activation}
+    given = {"attention_activation": activation}
 
     def full(key, value, count, **options):
         return full_cache(key, value, max_length=13, **options)
@@ -172,7 +172,7 @@ def test_steps(activation):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"activation": "softmin"}, "must be one of .*'entmax15'.* Received: 'softmin'"),
+        ({"attention_activation": "softmin"}, "must be one of .*'entmax15'.* Received: 'softmin'"),
         ({"num_probes": 2}, "must be 'softmax' with num_probes=2. Received: 'sparsemax'"),
         ({"block_size": 2}, "must be 'softmax' with a block_size"),
         ({"return_logsumexp": True}, "must be 'softmax' with return_logsumexp"),
@@ -181,4 +181,6 @@ def test_steps(activation):
 def test_what_needs_a_softmax(options, message):
     inputs = checks.tensors(inputs_of("nearest"))
     with pytest.raises(ValueError, match=message):
-        nearest_attention(**inputs, window_size=4, **{"activation": "sparsemax", **options})
+        nearest_attention(
+            **inputs, window_size=4, **{"attention_activation": "sparsemax", **options}
+        )

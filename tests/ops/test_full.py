@@ -163,7 +163,9 @@ def test_logsumexp(monkeypatch):
         np.testing.assert_allclose(output, reference.full(**inputs), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"activation": "entmax15"}, {"relative": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"attention_activation": "entmax15"}, {"relative": True}], ids=str
+)
 def test_the_causal_mask_is_no_constant_of_the_program(options):
     far = 5 if options.pop("relative", False) else None
     inputs = checks.arrays(256, batch=1, far=far)

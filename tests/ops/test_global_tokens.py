@@ -39,7 +39,7 @@ def op_of(kind, **own):
 
     def attend(**given):
         given = {**options, **given}
-        return global_attention(op, tokens, normalized=normalized, **given)
+        return global_attention(op, tokens, use_query_key_norm=normalized, **given)
 
     return attend
 

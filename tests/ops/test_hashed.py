@@ -40,7 +40,7 @@ def test_equation(causal, shared, length, window, clusters, bits):
         hashed_attention,
         reference.hashed,
         arrays(length, bits, shared=shared),
-        num_clusters=clusters,
+        num_buckets=clusters,
         window_size=window,
         causal=causal,
     )
@@ -55,7 +55,7 @@ def test_padding(causal, shared, padding):
         hashed_attention,
         reference.hashed,
         arrays(15, shared=shared, far=3),
-        num_clusters=4,
+        num_buckets=4,
         window_size=4,
         causal=causal,
         query_mask=mask,
@@ -69,7 +69,7 @@ def test_cross_attention(length, keys):
         hashed_attention,
         reference.hashed,
         arrays(length, keys=keys, far=2),
-        num_clusters=4,
+        num_buckets=4,
         window_size=4,
         query_mask=checks.mask("right", length),
         key_mask=checks.mask("scattered", keys),
@@ -77,7 +77,7 @@ def test_cross_attention(length, keys):
 
 
 def test_no_position_after_the_query_is_seen():
-    options = {"num_clusters": 4, "window_size": 6, "causal": True}
+    options = {"num_buckets": 4, "window_size": 6, "causal": True}
     attention = checks.attention_of(hashed_attention, arrays(21), options)
     assert not np.triu(attention, k=1).any()
 
@@ -89,7 +89,7 @@ def test_in_chunks(shared, monkeypatch):
         hashed_attention,
         arrays(18, shared=shared, far=2, heads=4),
         monkeypatch,
-        num_clusters=4,
+        num_buckets=4,
         window_size=4,
         causal=True,
         query_mask=checks.mask("right", 18),
@@ -102,7 +102,7 @@ def test_compiled():
     checks.holds_compiled(
         hashed_attention,
         arrays(18, far=2),
-        num_clusters=4,
+        num_buckets=4,
         window_size=4,
         causal=True,
         query_mask=mask,
@@ -120,7 +120,7 @@ def test_unknown_shapes():
         hashed_attention,
         (8, 1, 13),
         inputs,
-        num_clusters=4,
+        num_buckets=4,
         window_size=6,
         causal=True,
     )
@@ -135,7 +135,7 @@ def test_lower_precision(dtype, atol):
         arrays(9, far=2),
         dtype,
         atol,
-        num_clusters=2,
+        num_buckets=2,
         window_size=9,
         causal=True,
     )
@@ -143,5 +143,5 @@ def test_lower_precision(dtype, atol):
 
 def test_dropout():
     checks.drops_out(
-        hashed_attention, arrays(9, 1, batch=1), num_clusters=1, window_size=5, causal=True
+        hashed_attention, arrays(9, 1, batch=1), num_buckets=1, window_size=5, causal=True
     )

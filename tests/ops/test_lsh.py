@@ -23,12 +23,12 @@ def test_buckets():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    "length, chunk_size, rounds, buckets",
+    "length, block_size, rounds, buckets",
     [(16, 4, 1, 4), (17, 3, 3, 6), (9, 16, 2, 2), (13, 1, 2, 2), (1, 4, 2, 4), (11, 4, 4, 8)],
 )
-def test_equation(causal, length, chunk_size, rounds, buckets):
+def test_equation(causal, length, block_size, rounds, buckets):
     inputs = arrays(length, rounds, buckets)
-    checks.holds(lsh_attention, reference.lsh, inputs, chunk_size=chunk_size, causal=causal)
+    checks.holds(lsh_attention, reference.lsh, inputs, block_size=block_size, causal=causal)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -38,7 +38,7 @@ def test_padding(causal, padding):
         lsh_attention,
         reference.lsh,
         arrays(15),
-        chunk_size=4,
+        block_size=4,
         causal=causal,
         query_mask=checks.mask(padding, 15),
         key_mask=checks.mask(padding, 15, seed=5),
@@ -47,7 +47,7 @@ def test_padding(causal, padding):
 
 def test_one_bucket_and_chunk_of_all_is_full_attention_to_the_others():
     x = np.random.default_rng(0).normal(size=(1, 1, 6, 4))
-    found = lsh_attention(x, None, x, np.zeros([1, 2, 4, 1]), chunk_size=6).numpy()[0, 0]
+    found = lsh_attention(x, None, x, np.zeros([1, 2, 4, 1]), block_size=6).numpy()[0, 0]
     keys = x[0, 0] / np.linalg.norm(x[0, 0], axis=-1, keepdims=True)
     weights = np.exp(x[0, 0] @ keys.T / 2) * (1 - np.eye(6))
     expected = weights @ x[0, 0] / weights.sum(-1, keepdims=True)
@@ -55,7 +55,7 @@ def test_one_bucket_and_chunk_of_all_is_full_attention_to_the_others():
 
 
 def test_no_later_position_is_attended_to():
-    attention = checks.attention_of(lsh_attention, arrays(21), {"chunk_size": 4, "causal": True})
+    attention = checks.attention_of(lsh_attention, arrays(21), {"block_size": 4, "causal": True})
     assert not np.triu(attention, k=1).any()
 
 
@@ -63,13 +63,13 @@ def test_no_later_position_is_attended_to():
 def test_in_chunks(monkeypatch):
     inputs = arrays(14)
     mask = checks.mask("right", 14)
-    options = {"chunk_size": 4, "causal": True, "query_mask": mask}
+    options = {"block_size": 4, "causal": True, "query_mask": mask}
     checks.holds_in_chunks(lsh_attention, inputs, monkeypatch, **options)
 
 
 def test_compiled():
     mask = checks.mask("scattered", 18)
-    checks.holds_compiled(lsh_attention, arrays(18), chunk_size=4, causal=True, query_mask=mask)
+    checks.holds_compiled(lsh_attention, arrays(18), block_size=4, causal=True, query_mask=mask)
 
 
 @pytest.mark.parametrize("dtype, atol", [(tf.float32, 1e-5), (tf.bfloat16, 0.06)])
@@ -78,7 +78,7 @@ def test_lower_precision(dtype, atol):
     inputs = arrays(9, buckets=2)
     inputs["rotations"] = np.zeros_like(inputs["rotations"])
     checks.holds_in_lower_precision(
-        lsh_attention, reference.lsh, inputs, dtype, atol, chunk_size=9, causal=True
+        lsh_attention, reference.lsh, inputs, dtype, atol, block_size=9, causal=True
     )
 
 
@@ -90,17 +90,17 @@ def test_unknown_shapes():
         return {**found, "query_mask": checks.mask("scattered", length, batch)}
 
     rotations = np.random.default_rng(7).normal(size=(2, 2, 6, 2))
-    options = {"rotations": rotations, "chunk_size": 4, "causal": True}
+    options = {"rotations": rotations, "block_size": 4, "causal": True}
     checks.holds_for_unknown_shapes(lsh_attention, (8, 1, 13), inputs, **options)
 
 
 def test_dropout():
     # In one round: in several, a key is dropped from each by itself.
     inputs = arrays(6, rounds=1, buckets=2, batch=1)
-    checks.drops_out(lsh_attention, inputs, chunk_size=6)
+    checks.drops_out(lsh_attention, inputs, block_size=6)
 
 
 def test_keys_are_refused():
     inputs = {**arrays(9), "key": np.ones([2, 2, 9, 6])}
     with pytest.raises(ValueError, match="takes no key"):
-        lsh_attention(**checks.tensors(inputs), chunk_size=4)
+        lsh_attention(**checks.tensors(inputs), block_size=4)

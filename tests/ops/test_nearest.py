@@ -192,7 +192,7 @@ def cases(draw):
         "num_probes": draw(st.integers(1, clusters)),
         "query_mask": draw(mask),
         "key_mask": draw(mask),
-        "shift_keys": shared and draw(st.booleans()),
+        "routed_key": "previous_query" if shared and draw(st.booleans()) else "key",
     }
     return inputs, options
 
@@ -411,5 +411,7 @@ def test_one_length_known_and_the_other_not():
 def test_shifted_keys_are_the_queries_and_leave_out_no_window(options):
     x = tf.zeros([1, 2, 9, 4])
     arguments = {"query": x, "key": None, "value": x, "centroids": x[0, :, :3], **options}
-    with pytest.raises(ValueError, match="shift_keys=True needs key=None and block_size=None"):
-        nearest_attention(**arguments, window_size=4, shift_keys=True)
+    with pytest.raises(
+        ValueError, match="routed_key='previous_query' needs key=None and block_size=None"
+    ):
+        nearest_attention(**arguments, window_size=4, routed_key="previous_query")

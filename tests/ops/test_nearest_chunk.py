@@ -41,24 +41,24 @@ def test_chunks_are_one_pass(ends, clusters, window_size, shared, far, pull, dat
     inputs = checks.arrays(ends[-1], shared=shared, clusters=clusters, far=far, load_bias=True)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
-    shift_keys = shared and data.draw(st.booleans())
+    routed_key = "previous_query" if shared and data.draw(st.booleans()) else "key"
     options = {"num_probes": data.draw(st.integers(1, clusters))}
-    cache = empty_cache(inputs, window_size, shift_keys=shift_keys)
+    cache = empty_cache(inputs, window_size, routed_key=routed_key)
     found, _ = chunk_checks.in_chunks(cache, nearest_chunk, inputs, ends, **options)
     expected = nearest_attention(
         **checks.tensors(inputs),
         window_size=window_size,
         causal=True,
-        shift_keys=shift_keys,
+        routed_key=routed_key,
         **options,
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("shift_keys", [False, True])
-def test_steps_go_on_from_a_chunk(shift_keys):
+@pytest.mark.parametrize("routed_key", ["key", "previous_query"])
+def test_steps_go_on_from_a_chunk(routed_key):
     inputs = checks.arrays(30, shared=True, clusters=4, far=5)
-    cache = empty_cache(inputs, 6, shift_keys=shift_keys)
+    cache = empty_cache(inputs, 6, routed_key=routed_key)
     start = {name: x for name, x in inputs.items()}
     _, cache = chunk_checks.in_chunks(cache, nearest_chunk, start, [11, 23])
     given = checks.tensors(inputs)
@@ -70,7 +70,7 @@ def test_steps_go_on_from_a_chunk(shift_keys):
         output, cache = nearest_step(query[:, :, one], None, value[:, :, one], cache, at, **given)
         outputs.append(output)
     expected = nearest_attention(
-        **checks.tensors(inputs), window_size=6, causal=True, shift_keys=shift_keys
+        **checks.tensors(inputs), window_size=6, causal=True, routed_key=routed_key
     )
     np.testing.assert_allclose(
         np.concatenate(outputs, axis=2), expected[:, :, 23:], rtol=0, atol=1e-12

@@ -12,14 +12,14 @@ from tests.ops import checks, decode_checks
 
 
 def decode(
-    inputs, count, window_size, num_probes=1, max_length=None, shift_keys=False, dtype=tf.float64
+    inputs, count, window_size, num_probes=1, max_length=None, routed_key="key", dtype=tf.float64
 ):
     make_cache = functools.partial(
         _make_cache,
         given=checks.tensors(inputs, dtype),
         window_size=window_size,
         max_length=max_length,
-        shift_keys=shift_keys,
+        routed_key=routed_key,
     )
     return decode_checks.decode(
         make_cache, nearest_step, inputs, count, dtype=dtype, num_probes=num_probes
@@ -38,8 +38,8 @@ def _make_cache(key, value, count, given, **options):
     )
 
 
-def holds(inputs, count, window_size, num_probes=1, max_length=None, shift_keys=False, **tolerance):
-    options = {"window_size": window_size, "num_probes": num_probes, "shift_keys": shift_keys}
+def holds(inputs, count, window_size, num_probes=1, max_length=None, routed_key="key", **tolerance):
+    options = {"window_size": window_size, "num_probes": num_probes, "routed_key": routed_key}
     found = decode(inputs, count, max_length=max_length, **options)
     decode_checks.same(found, nearest_attention, inputs, count, **options, **tolerance)
 
@@ -66,7 +66,7 @@ def test_steps(length, clusters, window_size, shared, far, bounded, pull, data):
         window_size,
         data.draw(st.integers(1, clusters)),
         max_length=length if bounded else None,
-        shift_keys=shared and data.draw(st.booleans()),
+        routed_key="previous_query" if shared and data.draw(st.booleans()) else "key",
     )
 
 

@@ -57,7 +57,7 @@ def test_queries_see_as_many_members_as_their_chunk_leaves_room_for(count):
     given = {"key": tf.constant(key), "value": tf.constant(value)}
     rings = add_members(rings, given, tf.zeros([1, 1, 1, count], tf.int32), 1)
     options = dict.fromkeys(("relative_embeddings", "seed", "bound"))
-    options |= {"dropout": 0.0, "activation": "softmax"}
+    options |= {"dropout": 0.0, "attention_activation": "softmax"}
     here = tf.zeros([1, 1, 1, 6], tf.int32)
     found, _ = attend_to_rings(inputs["query"], here, rings, here, options)
     for i, query in enumerate(inputs["query"].numpy()[0, 0]):

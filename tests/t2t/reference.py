@@ -114,9 +114,9 @@ def cluster_strided(query, key, value, centroids, *, window_size, **options):
     return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
 
 
-def hashed(query, key, value, projections, *, num_clusters, window_size, **options):
+def hashed(query, key, value, projections, *, num_buckets, window_size, **options):
     members = hashed_members(projections)
-    return clustered(query, key, value, num_clusters, window_size, members, **options)
+    return clustered(query, key, value, num_buckets, window_size, members, **options)
 
 
 def clustered(

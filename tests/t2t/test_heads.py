@@ -40,7 +40,7 @@ EQUATIONS = {
         centroids=group.centroids.numpy(), window_size=4, block_size=5, **x
     ),
     "hashed": lambda group, **x: reference.hashed(
-        projections=group.projections.numpy(), num_clusters=4, window_size=4, block_size=5, **x
+        projections=group.projections.numpy(), num_buckets=4, window_size=4, block_size=5, **x
     ),
 }
 EQUATIONS["shared"] = EQUATIONS["routing"]

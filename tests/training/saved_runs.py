@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from rt_keras.training import experiment, run_folder
-from rt_keras.training.config import load_config, make_config
+from rt_keras.training.config import load_saved_config, make_config
 from tests.layers.saved_heads import draw_weights
 from tests.models.saved_models import logits
 
@@ -25,6 +25,7 @@ SIZES = {
     "schedule.warmup_steps": 0,
 }
 CLUSTERS = {"num_clusters": 4, "window_size": 4}
+BUCKETS = {"num_buckets": 4, "window_size": 4}
 MEMORY = {"memory_length": 5, "memory_keys": 2, "eviction": "merged"}
 # By the name of the run, the values of each kind of heads.
 RUNS = {
@@ -32,11 +33,11 @@ RUNS = {
         "routing": {**CLUSTERS, "max_relative_distance": 5, "num_persistent_keys": 2},
         "local_routing": {**CLUSTERS, "block_size": 4, "kernel_size": 2},
         "routing_memory": {**CLUSTERS, **MEMORY, "block_size": 4},
-        "hashed": {**CLUSTERS, "share_qk": True},
+        "hashed": {**BUCKETS, "share_qk": True},
         "random": CLUSTERS,
         "clustered": {"num_clusters": 4, "bits": 15, "top_k": 3, "causal_by_mask": True},
         "causal_clustered": {"num_clusters": 4, "block_size": 4},
-        "lsh": {"num_buckets": 4, "chunk_size": 4},
+        "lsh": {"num_buckets": 4, "block_size": 4},
         "cluster_strided": {**CLUSTERS, "max_relative_distance": 5},
         "strided": {"stride": 3},
         "local": {"block_size": 4, "max_relative_distance": 5, "adaptive_span": True},
@@ -45,17 +46,29 @@ RUNS = {
     },
     "run_of_dialect": {
         "routing": {**CLUSTERS, "assignment": "balanced", "max_relative_distance": 5},
-        "hashed": {**CLUSTERS, "share_qk": True, "max_relative_distance": 5},
+        "hashed": {**BUCKETS, "share_qk": True, "max_relative_distance": 5},
         "cluster_strided": CLUSTERS,
         "strided": {"stride": 3},
         "local": {"block_size": 4, "max_relative_distance": 5},
     },
+    "run_of_union": {
+        "union": {
+            "window.block_size": 4,
+            **{f"cluster.{name}": size for name, size in CLUSTERS.items()},
+            "cluster.use_query_key_norm": False,
+        },
+    },
+}
+# By the name of the run, other values.
+OTHERS = {
+    "run_of_dialect": {"model.dialect": "t2t"},
+    "run_of_union": {"trainer.stateful": True},
 }
 
 
 def make_run(name):
     """The configuration of a run."""
-    values = {**SIZES, "model.dialect": "t2t" if name == "run_of_dialect" else None}
+    values = {**SIZES, **OTHERS.get(name, {})}
     for kind, options in RUNS[name].items():
         values |= {f"model.{kind}.{key}": x for key, x in {"num_heads": 2, **options}.items()}
     return make_config(values)
@@ -64,7 +77,7 @@ def make_run(name):
 def made_of(folder):
     """Creates the model of the configuration in a folder."""
     keras.utils.set_random_seed(0)
-    return experiment.Experiment(load_config(folder / "config.yaml")).make_model()
+    return experiment.Experiment(load_saved_config(folder / "config.yaml")).make_model()
 
 
 def main(folder):

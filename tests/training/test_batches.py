@@ -36,8 +36,8 @@ def test_workers_and_replicas_share_each_batch(experiment, count):
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
-def test_validation_of_a_model_that_carries_a_state_has_longer_sequences(tiny_settings):
-    settings = {**tiny_settings, "data.batch_size": 4, "trainer.carry_state": True}
+def test_validation_of_a_stateful_model_has_longer_sequences(tiny_settings):
+    settings = {**tiny_settings, "data.batch_size": 4, "trainer.stateful": True}
     experiment = Experiment(make_config(settings))
     for strategy, rows in ((tf.distribute.get_strategy(), 1), (Workers(1), 2)):
         found, *_ = batches.validation_batches(experiment, None, strategy)

@@ -111,7 +111,7 @@ def test_a_model_without_a_decoder_has_clustered_heads(kind):
         config_lib.make_config({**model, **causal, "model.causal_clustered.block_size": 8})
 
 
-ONE_CLUSTER = {"model.hashed.num_clusters": 1}
+ONE_BUCKET = {"model.hashed.num_buckets": 1}
 LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
 
 
@@ -144,8 +144,8 @@ LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
         ({"model.routing.first_layer": 3, **ROUTING}, "first_layer is 3.*num_layers, 2"),
         ({"model.key_dim": None, "model.hidden_dim": 6}, "hidden_dim is 6.*multiple of 4"),
         (
-            {"model.hashed.num_heads": 2, **ONE_CLUSTER},
-            "model.hashed: num_clusters must be at least 2",
+            {"model.hashed.num_heads": 2, **ONE_BUCKET},
+            "model.hashed: num_buckets must be at least 2",
         ),
         (
             {"model.dialect": "t2t", **ROUTING},

@@ -102,8 +102,8 @@ def nats_of_documents(model, documents, ends_of):
 
 
 @pytest.mark.end_to_end
-def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, documents):
-    scores = evaluate(model, documents, batch_size=1, context="carry")
+def test_a_recurrent_state_gives_what_one_pass_over_each_document_gives(model, documents):
+    scores = evaluate(model, documents, batch_size=1, context="stateful")
     expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])
     assert scores["tokens"] == scores["bytes"] + 2
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
@@ -119,12 +119,12 @@ def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, doc
     np.testing.assert_allclose(ranges[0]["bits_per_byte"], expected, rtol=1e-5)
 
 
-def test_heads_that_read_a_chunk_position_by_position_carry_their_cache_too(documents):
+def test_heads_that_read_a_chunk_position_by_position_are_stateful_too(documents):
     groups = [T2TLocalHeads(2, 4, max_relative_distance=3)]
     backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, head_groups=groups)
     preprocessor = models.RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer(), 24)
     model = models.RoutingTransformerCausalLM(backbone, preprocessor)
-    scores = evaluate(model, documents, batch_size=1, context="carry")
+    scores = evaluate(model, documents, batch_size=1, context="stateful")
     expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
 
@@ -149,7 +149,7 @@ def test_sliding_windows_score_what_is_new(model, documents, stride):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"context": "all"}, "context must be one of .*'carry'.* Received: context='all'"),
+        ({"context": "all"}, "context must be one of .*'stateful'.* Received: context='all'"),
         ({"stride": 4}, "stride needs context='sliding'. Received: stride=4, context='window'"),
         ({"context": "sliding", "stride": 1000}, "stride must be at most .*stride=1000"),
         ({"context": "sliding", "stride": 0}, "stride must be at least 1. Received: stride=0"),

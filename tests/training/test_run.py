@@ -113,7 +113,7 @@ def interrupted(event, at):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
-    "event, at, carried",
+    "event, at, stateful",
     [
         ("on_train_batch_begin", 1, False),
         ("on_train_batch_begin", 4, False),
@@ -122,10 +122,10 @@ def interrupted(event, at):
     ],
 )
 def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
-    train, tmp_path, monkeypatch, event, at, carried
+    train, tmp_path, monkeypatch, event, at, stateful
 ):
     settings = {
-        "trainer.carry_state": carried,
+        "trainer.stateful": stateful,
         "trainer.steps": 12,
         "trainer.validation_every": 6,
         "trainer.checkpoint_every": 2,

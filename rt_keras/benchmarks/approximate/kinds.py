@@ -22,7 +22,7 @@ def clustered(heads, keys, length, causal, top_k=None):
 
 def lsh(heads, keys, length, causal, num_rounds):
     """The Reformer's hash buckets, with shared queries and keys."""
-    sizes = {"chunk_size": max(1, keys // 2), "num_rounds": num_rounds}
+    sizes = {"block_size": max(1, keys // 2), "num_rounds": num_rounds}
     return [rt_keras.layers.LSHHeads(heads, max(2, 2 * (length // keys)), **sizes)]
 
 
@@ -40,14 +40,14 @@ def balanced(heads, keys, length, causal):
 def nearest(heads, keys, length, causal, num_probes=1):
     """The keys of the nearest clusters, which are smaller with more probes."""
     sizes = _clusters_and_window(keys, length, num_probes)
-    return [rt_keras.layers.RoutingHeads(heads, **sizes, normalize=False)]
+    return [rt_keras.layers.RoutingHeads(heads, **sizes, use_query_key_norm=False)]
 
 
 def local_routing(heads, keys, length, causal):
     """A window for half of the keys, and the four nearest clusters for the other half."""
     block_size = _block_size(keys // 2, causal)
     sizes = _clusters_and_window(keys - keys // 2, length, num_probes=4)
-    options = {**sizes, "routed_key": "key", "normalize": False}
+    options = {**sizes, "routed_key": "key", "use_query_key_norm": False}
     return [rt_keras.layers.LocalRoutingHeads(heads, block_size, **options)]
 
 

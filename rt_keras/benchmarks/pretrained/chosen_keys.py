@@ -71,10 +71,10 @@ class ChosenKeys(KeySet):
         found = self._in_blocks(chunk, chunk.keys, chunk.value, own)
         return found if joins else found[0]
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         return full_cache(chunk.keys, chunk.value, max_length=max_length)
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         cache = write_chunk(
             states[self.name], chunk.position, chunk.count, key=chunk.keys, value=chunk.value
         )
@@ -82,7 +82,7 @@ class ChosenKeys(KeySet):
         found = self._in_blocks(chunk, cache["key"], cache["value"], own)
         return found if joins else found[0], cache
 
-    step = read
+    decode_step = read_chunk
 
     def _in_blocks(self, chunk, key, value, own):
         """Computes attention of queries at positions `own`, `[batch or 1, queries]`, in blocks."""

@@ -100,7 +100,12 @@ def _key_set(kind, options, causal):
     if not causal:
         # The window is the query's block and one on either side.
         keys = ENCODER_KEYS - 3 * sets_beside(causal)[0].block_size
-    of_cluster = {"routed_key": "key", "kernel_size": 1, "normalize": False, "scaled": False}
+    of_cluster = {
+        "routed_key": "key",
+        "kernel_size": 1,
+        "use_query_key_norm": False,
+        "scaled": False,
+    }
     # The class, the arguments that define the kind, and the defaults of its options.
     cls, fixed, defaults = {
         "random": (ChosenKeys, {"at_random": True}, {"num_keys": keys}),

@@ -58,7 +58,7 @@ class SelectedKeys(Cluster):
         )
         query = normalize(self.routed_query(heads, chunk.query, query_mask))
         key = normalize(chunk.keys)
-        if self.shift_keys:
+        if self.shifts_keys:
             # The first position has no previous query.
             key, key_mask = shift_right(query, 2), key_mask & shift_right(query_mask, 1)
         scale = tf.convert_to_tensor(heads.routed_scale)[:, None, None] * depth**-0.5

@@ -53,7 +53,7 @@ class BlockAndCentroids(ByOps):
     def build(self, heads, depth, value_depth):
         heads.build_centroids(depth)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         key, value = chunk.of_each_head()
         return causal_clustered_cache(
             key,

@@ -32,13 +32,13 @@ class ByOps(KeySet):
             del options["causal"]
         return self._output(self.attention_op(*self._inputs(heads, chunk), **options), joins)
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         if self.chunk_op is None:
-            return super().read(heads, chunk, states, joins)
+            return super().read_chunk(heads, chunk, states, joins)
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
         return self._read_by(self.chunk_op, heads, chunk, states, joins, options)
 
-    def step(self, heads, chunk, states, joins):
+    def decode_step(self, heads, chunk, states, joins):
         return self._read_by(self.step_op, heads, chunk, states, joins, {})
 
     def _read_by(self, op, heads, chunk, states, joins, options):

@@ -16,6 +16,7 @@ from rt_keras.ops.entmax import ACTIVATIONS, check_activation
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.nearest_chunk import nearest_chunk
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
+from rt_keras.ops.routed import ROUTED_KEYS
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -36,7 +37,7 @@ class Cluster(KeySet):
         routed_key: string, "previous_query" or "key", the vector that serves as the key of a
             position. Defaults to "previous_query".
         num_probes: int, number of nearest clusters that a query attends to. Defaults to 1.
-        normalize: bool, whether logits use normalized queries and keys. Defaults to True.
+        use_query_key_norm: bool, whether logits use normalized queries and keys. Defaults to True.
         commitment_weight: float, weight of the commitment loss. Defaults to 0.0001.
         seed: int or None, seed of the initial centroids. Defaults to None.
         kernel_size: int or None, number of positions that are convolved into a routed query. None
@@ -69,11 +70,9 @@ class Cluster(KeySet):
     window_size: int = key(
         dataclasses.MISSING, "members of its cluster that a query attends to", AT_LEAST_1
     )
-    routed_key: str = key(
-        "previous_query", "vector used as a position's key", one_of("previous_query", "key")
-    )
+    routed_key: str = key("previous_query", "vector used as a position's key", one_of(*ROUTED_KEYS))
     num_probes: int = key(1, "nearest clusters that a query attends to", AT_LEAST_1)
-    normalize: bool = key(True, "whether logits use normalized queries and keys")
+    use_query_key_norm: bool = key(True, "whether logits use normalized queries and keys")
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
     seed: int | None = None
     kernel_size: int | None = key(
@@ -99,19 +98,19 @@ class Cluster(KeySet):
                 f"'balanced'. Received: num_probes={self.num_probes}, "
                 f"num_clusters={self.num_clusters}, assignment={self.assignment!r}"
             )
-        if not self.normalize and not nearest:
+        if not self.use_query_key_norm and not nearest:
             raise ValueError(
-                "normalize must be True unless assignment is 'nearest'. Received: "
+                "use_query_key_norm must be True unless assignment is 'nearest'. Received: "
                 f"assignment={self.assignment!r}"
             )
-        if not nearest and self.shift_keys:
+        if not nearest and self.shifts_keys:
             raise ValueError(
                 "routed_key must be 'key' unless assignment is 'nearest'. Received: "
                 f"assignment={self.assignment!r}, routed_key={self.routed_key!r}"
             )
         if self.kernel_size is None:
-            object.__setattr__(self, "kernel_size", 4 if self.shift_keys else 1)
-        if self.kernel_size > 1 and not self.shift_keys:
+            object.__setattr__(self, "kernel_size", 4 if self.shifts_keys else 1)
+        if self.kernel_size > 1 and not self.shifts_keys:
             raise ValueError(
                 "kernel_size must be 1 unless routed_key is 'previous_query'. Received: "
                 f"kernel_size={self.kernel_size}, routed_key={self.routed_key!r}"
@@ -122,19 +121,19 @@ class Cluster(KeySet):
         check_activation(self.attention_activation, needs_softmax)
 
     @property
-    def shift_keys(self):
+    def shifts_keys(self):
         """Returns whether the routed key of a position is the query of the previous position."""
         return self.routed_key == "previous_query"
 
     @property
     def clusters_queries_alone(self):
         """Returns whether routed keys are queries, those of the previous positions."""
-        return self.shift_keys
+        return self.shifts_keys
 
     @property
-    def normalizes(self):
+    def has_query_key_norm(self):
         """Returns whether logits use layer-normalized queries and keys."""
-        return self.normalize
+        return self.use_query_key_norm
 
     @property
     def strictly_causal(self):
@@ -154,7 +153,7 @@ class Cluster(KeySet):
         return self.joins and self.window is None
 
     def beside(self, others):
-        window = None if self.shift_keys else window_among(others)
+        window = None if self.shifts_keys else window_among(others)
         if window is not None and window.sliding_window is not None:
             raise ValueError(
                 "sliding_window must be None with a Cluster of routed_key='key', which leaves "
@@ -186,12 +185,12 @@ class Cluster(KeySet):
         window = self.window
         found = nearest_attention(
             self.routed_query(heads, chunk.query, chunk.query_mask),
-            None if self.shift_keys else chunk.key,
+            None if self.shifts_keys else chunk.key,
             chunk.value,
-            shift_keys=self.shift_keys,
+            routed_key=self.routed_key,
             block_size=None if window is None else window.block_size,
             look_back=1 if window is None else window.look_back,
-            activation=self.attention_activation,
+            attention_activation=self.attention_activation,
             **self.routing(heads),
             **self._logits(heads, joins),
             **options,
@@ -215,18 +214,18 @@ class Cluster(KeySet):
         kernel, before = tf.convert_to_tensor(heads.routed_kernel), (state or {}).get("asked")
         return causal_convolution(query, kernel, mask=query_mask, before=before)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         window = self.window
         # Members in the window become visible in the cluster after they leave the window.
         more = 0 if window is None else (window.look_back + 1) * window.block_size
         routed = self.routed_query(heads, chunk.query)
         state = nearest_cache(
-            routed if self.shift_keys else chunk.keys,
+            routed if self.shifts_keys else chunk.keys,
             chunk.value,
             count=chunk.count,
             window_size=self.window_size + more,
             max_length=max_length,
-            shift_keys=self.shift_keys,
+            routed_key=self.routed_key,
             keep_positions=window is not None or self.max_relative_distance is not None,
             **self.routing(heads),
         )
@@ -234,18 +233,18 @@ class Cluster(KeySet):
             state["asked"] = last_vectors(chunk.query, chunk.count, self.kernel_size - 1)
         return state
 
-    def step(self, heads, chunk, states, joins):
+    def decode_step(self, heads, chunk, states, joins):
         border, window = None, self.window
         if window is not None:
             border = (chunk.position // window.block_size - window.look_back) * window.block_size
         options = {
             "before": border,
             "window_size": self.window_size,
-            "activation": self.attention_activation,
+            "attention_activation": self.attention_activation,
         }
         return self._read_by(nearest_step, heads, chunk, states, joins, options)
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
         return self._read_by(nearest_chunk, heads, chunk, states, joins, options)
 
@@ -280,7 +279,7 @@ class Cluster(KeySet):
             "centroids": tf.convert_to_tensor(heads.centroids),
             "load_bias": tf.convert_to_tensor(heads.load_bias),
             "num_probes": self.num_probes,
-            "normalize": self.normalize,
+            "use_query_key_norm": self.use_query_key_norm,
             "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
         }
 

@@ -106,10 +106,10 @@ class CompressedWindow(ByOps):
             loss = reconstruction_loss(chunk.query, key, value, chunk.mask_of_keys, memory)
             heads.add_loss(tf.cast(self.reconstruction_weight * loss, keras.config.floatx()))
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         memory = self.op_options(heads, chunk, False)
         empty = compressive_cache(chunk.query, chunk.value, **memory)
-        return self.read(heads, chunk, {self.name: empty}, False)[1]
+        return self.read_chunk(heads, chunk, {self.name: empty}, False)[1]
 
     def op_options(self, heads, chunk, joins):
         places = None

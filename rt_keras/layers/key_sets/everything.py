@@ -82,14 +82,14 @@ class Everything(Positioned):
     def attend(self, heads, chunk, joins):
         return super().attend(heads, chunk, joins, attention_mask=chunk.attention_mask)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
         # A step masks later positions.
         return full_cache(key, chunk.value, max_length=max_length)
 
     def op_options(self, heads, chunk, joins):
         return {
-            "activation": self.attention_activation,
+            "attention_activation": self.attention_activation,
             "relative_embeddings": self.table(heads, chunk.query.shape[3]),
             "return_logsumexp": joins,
         }

@@ -73,7 +73,7 @@ class FirstTokens(ByOps):
     def attend(self, heads, chunk, joins):
         return super().attend(heads, chunk, joins, num_first_tokens=self.num_first_tokens)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         # A step masks later positions.
         return first_tokens_cache(chunk.keys, chunk.value, num_first_tokens=self.num_first_tokens)
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rt_keras.keys import keys_of
 from rt_keras.ops.blocks import repeat_heads
+from rt_keras.renamed import renamed_arguments
 
 
 class Chunk(NamedTuple):
@@ -76,8 +77,8 @@ class KeySet:
     all methods receive.
 
     A subclass defines fields, sets the class attributes that describe its abilities, and implements
-    `attend`. If `cached_decoding` is True, it also implements `fill` and `step`; if `reads_chunks`
-    is True, it implements `read`.
+    `attend`. If `cached_decoding` is True, it also implements `prefill_state` and `decode_step`; if
+    `reads_chunks` is True, it implements `read_chunk`.
 
     Raises:
         ValueError: if the value of a field is not allowed.
@@ -104,7 +105,7 @@ class KeySet:
     cache_grows = False
     reads_chunks = False
     groups_queries = True
-    normalizes = False
+    has_query_key_norm = False
     can_be_dense = True
     runs_in_litert = False
     returns_attention_scores = True
@@ -188,7 +189,7 @@ class KeySet:
     def after_attention(self, heads, chunk):
         """Hook for the rest of a training step, such as an additional loss."""
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         """Returns the state after the first `chunk.count` positions.
 
         Args:
@@ -201,7 +202,7 @@ class KeySet:
         """
         raise NotImplementedError
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         """Computes attention of the next positions from the state of the previous ones.
 
         Args:
@@ -215,8 +216,8 @@ class KeySet:
         """
         raise NotImplementedError
 
-    def step(self, heads, chunk, states, joins):
-        """Computes attention of one position from the state of the previous ones; see `read`."""
+    def decode_step(self, heads, chunk, states, joins):
+        """Computes attention of one position from the previous state; see `read_chunk`."""
         raise NotImplementedError
 
     def cross_step(self, heads, chunk):
@@ -247,7 +248,7 @@ class KeySet:
 
     @classmethod
     def from_config(cls, config):
-        return cls(**config)
+        return cls(**renamed_arguments(cls, config))
 
 
 def in_union():

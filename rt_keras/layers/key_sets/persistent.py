@@ -37,7 +37,7 @@ class Persistent(KeySet):
 
     name = "persistent"
     reads_chunks = True
-    normalizes = True
+    has_query_key_norm = True
     can_be_dense = False
     adds_to_values = True
     # Global tokens would not attend to them.
@@ -62,17 +62,17 @@ class Persistent(KeySet):
 
     def attend(self, heads, chunk, joins):
         return persistent_attention(
-            normalize(chunk.query) if heads.normalizes else chunk.query,
+            normalize(chunk.query) if heads.has_query_key_norm else chunk.query,
             tf.convert_to_tensor(heads.persistent_keys),
             tf.convert_to_tensor(heads.persistent_values),
             dropout=chunk.dropout,
             seed=chunk.seed,
         )
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         return {}
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         return self.attend(heads, chunk, joins), {}
 
-    step = read
+    decode_step = read_chunk

@@ -62,7 +62,7 @@ class Remembered(KeySet):
     def beside(self, others):
         cluster = next((other for other in others if isinstance(other, Cluster)), None)
         window = next((other for other in others if isinstance(other, Window)), None)
-        if cluster is None or not cluster.shift_keys or not cluster.scaled:
+        if cluster is None or not cluster.shifts_keys or not cluster.scaled:
             raise ValueError(
                 "Remembered needs a Cluster with routed_key='previous_query' and scaled=True. "
                 f"Received: {cluster}"
@@ -83,7 +83,7 @@ class Remembered(KeySet):
         *found, _ = self._from_start(heads, chunk)
         return biased(found, heads.routed_bias)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         return self._from_start(heads, chunk)[-1]
 
     def _from_start(self, heads, chunk):
@@ -110,11 +110,11 @@ class Remembered(KeySet):
             **self._remembering(heads),
         )
 
-    def read(self, heads, chunk, states, joins):
+    def read_chunk(self, heads, chunk, states, joins):
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
         return self._read(memory_chunk, heads, chunk, states, options)
 
-    def step(self, heads, chunk, states, joins):
+    def decode_step(self, heads, chunk, states, joins):
         return self._read(memory_step, heads, chunk, states, {})
 
     def _read(self, remember, heads, chunk, states, options):

@@ -121,7 +121,7 @@ class SelectedBlocks(ByOps):
     def keys_read(self, causal):
         return self.num_blocks * self.block_size
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         count, kept = chunk.count, self._of_blocks
         return selected_blocks_cache(chunk.keys, chunk.value, count, max_length=max_length, **kept)
 

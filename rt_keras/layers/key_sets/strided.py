@@ -57,7 +57,7 @@ class Strided(ByOps):
         """Returns whether keys are in the set, bool, for positions that broadcast to each other."""
         return (query_positions - key_positions) % self.stride == 0
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         # A step masks later positions.
         return strided_cache(chunk.keys, chunk.value, stride=self.stride, max_length=max_length)
 

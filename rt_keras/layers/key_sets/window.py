@@ -183,7 +183,7 @@ class Window(Positioned):
     def attend(self, heads, chunk, joins):
         return super().attend(heads, chunk, joins, key_block_size=self.key_block_size)
 
-    def fill(self, heads, chunk, max_length):
+    def prefill_state(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
         return local_cache(key, chunk.value, chunk.count, max_length=max_length, **self.blocks)
 
@@ -200,7 +200,7 @@ class Window(Positioned):
         return {
             **self.blocks,
             "sliding_window": self.sliding_window,
-            "activation": self.attention_activation,
+            "attention_activation": self.attention_activation,
             "span": self.spans(heads),
             "span_ramp": self.span_ramp,
             "relative_embeddings": self.table(heads, chunk.query.shape[3]),

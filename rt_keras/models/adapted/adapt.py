@@ -54,11 +54,11 @@ def adapt(
             preset, memory holds one copy of the weights at any time, and the preprocessor keeps as
             many tokens as the model was trained on if the files specify it.
         head_groups: list of `HeadGroup`, with as many heads as the attention has. Each layer gets
-            its own copy. Routing heads with `normalize=False` attend with the queries and keys that
-            the model has learned. Heads with `share_qk=True` use the queries as keys and drop the
-            model's keys. Defaults to None, for heads of `Window`, `FirstTokens` in decoders, and
-            `SelectedBlocks`, in the layers without a window. In decoders, these keep nearly
-            everything that full attention finds.
+            its own copy. Routing heads with `use_query_key_norm=False` attend with the queries and
+            keys that the model has learned. Heads with `share_qk=True` use the queries as keys and
+            drop the model's keys. Defaults to None, for heads of `Window`, `FirstTokens` in
+            decoders, and `SelectedBlocks`, in the layers without a window. In decoders, these keep
+            nearly everything that full attention finds.
         layers: list of int, numbers of the attention layers to change, from 0; or "global" for
             those without a window. Defaults to None, for all layers.
         keys: int, without `head_groups`: maximum number of keys that a query reads beyond its

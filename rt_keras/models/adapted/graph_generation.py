@@ -5,8 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.models.adapted.prompt_reading import PROMPT_CHUNK
-from rt_keras.models.carried_state import NO_END, check_carries_state
 from rt_keras.models.generation import read_chunks, written_tokens
+from rt_keras.models.stateful import NO_END, check_can_be_stateful
 from rt_keras.ops.blocks import size
 
 SEARCHES = (keras_hub.samplers.BeamSampler, keras_hub.samplers.ContrastiveSampler)
@@ -60,11 +60,11 @@ class GraphGeneration:
         Raises:
             ValueError: if the model has no recurrent state.
         """
-        check_carries_state(self.backbone)
+        check_can_be_stateful(self.backbone)
         return {"position": tf.zeros([batch], tf.int32), "cache": self.new_cache(batch, NO_END)}
 
     def read_on(self, token_ids, state, count):
-        """Reads the next tokens of each row; see `CarriedState.read_on`."""
+        """Reads the next tokens of each row; see `Stateful.read_on`."""
         position = state["position"]
         hidden, cache = self._read(token_ids, state["cache"], position, count)
         return hidden, {"position": position + count, "cache": cache}

@@ -19,7 +19,7 @@ class CausalLMTask(DocumentTask):
     keys = (
         *DocumentTask.keys,
         "model.reversible",
-        "trainer.carry_state",
+        "trainer.stateful",
         "trainer.state_dropout",
     )
     units = (
@@ -38,9 +38,9 @@ class CausalLMTask(DocumentTask):
             ("model.remat", model.remat, False),
             ("model.reversible", model.reversible, False),
         ):
-            if trainer.carry_state and value != needed:
+            if trainer.stateful and value != needed:
                 raise ValueError(
-                    f"{key} is {value}; with trainer.carry_state it must be {needed}. To save "
+                    f"{key} is {value}; with trainer.stateful it must be {needed}. To save "
                     "memory, reduce data.sequence_length, the length of a chunk"
                 )
 
@@ -60,8 +60,8 @@ class CausalLMTask(DocumentTask):
     def example_spec(self, experiment, batch_size):
         length = experiment.data.sequence_length
         inputs = token_specs("", batch_size, length)
-        if experiment.trainer.carry_state:
-            inputs["starts"] = tf.TensorSpec([batch_size], tf.bool)
+        if experiment.trainer.stateful:
+            inputs["reset_states"] = tf.TensorSpec([batch_size], tf.bool)
         return batch_spec(inputs, batch_size, length)
 
     def scores(self, sums, counts):

@@ -34,8 +34,8 @@ class DocumentTask(TextTask):
         place = self.packed_split(experiment.data, tokenizer=fingerprint(tokenizer))
         packed = data_lib.pack_documents(documents, tokenizer, *place)
         batches = data_lib.training_dataset
-        if trainer.carry_state:
-            batches, order["state_dropout"] = data_lib.carried_dataset, trainer.state_dropout
+        if trainer.stateful:
+            batches, order["state_dropout"] = data_lib.stateful_dataset, trainer.state_dropout
         return batches(packed, experiment.data.sequence_length, **order)
 
     def count(self, examples):

@@ -17,7 +17,7 @@ from rt_keras.layers import (
 )
 from tests.models.adapted.checks import FAMILIES, make_backbone, make_inputs, outputs_of
 
-SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, normalize=False)]
+SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, use_query_key_norm=False)]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_rotary_positions_are_scaled():
 
 
 def test_heads_that_are_their_own_keys_have_the_queries_alone(bert):
-    adapted = rt_keras.adapt(bert, [LSHHeads(4, num_buckets=2, chunk_size=8)])
+    adapted = rt_keras.adapt(bert, [LSHHeads(4, num_buckets=2, block_size=8)])
     attention = adapted.transformer_layers[0]._self_attention_layer
     assert attention.key_dense is None
     restored = rt_keras.restore(adapted).transformer_layers[0]._self_attention_layer

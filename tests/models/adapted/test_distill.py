@@ -21,7 +21,7 @@ def test_full_heads_are_not_off(gpt):
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("lora_rank", [None, 2])
 def test_distilled_blocks_come_nearer_and_the_rest_stays(gpt, lora_rank):
-    model = rt_keras.adapt(gpt, [LocalHeads(2, 2), RoutingHeads(2, 2, 4, normalize=False)])
+    model = rt_keras.adapt(gpt, [LocalHeads(2, 2), RoutingHeads(2, 2, 4, use_query_key_norm=False)])
     centroids = model.transformer_layers[0]._self_attention_layer.head_groups[1].centroids
     start = np.array(centroids)
     off = rt_keras.distill(

@@ -70,7 +70,7 @@ def test_load_bias_makes_clusters_even():
 
 
 def test_the_share_of_queries_with_keys_is_that_of_the_clusters():
-    model = rt_keras.adapt(make_backbone("GPT2"), [RoutingHeads(4, 3, 4, normalize=False)])
+    model = rt_keras.adapt(make_backbone("GPT2"), [RoutingHeads(4, 3, 4, use_query_key_norm=False)])
     inputs = make_inputs(model)
     found = rt_keras.fit_centroids(model, inputs, balancing_steps=0, verbose=0)
     for call, heads in zip(attention_calls(model, inputs), found.values()):

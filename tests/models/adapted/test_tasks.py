@@ -15,7 +15,7 @@ from rt_keras.layers import (
 from tests.models.adapted.checks import make_backbone, make_inputs
 
 LENGTH, SHORTEST, LONGEST = 20, 5, 9
-SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, normalize=False)]
+SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, use_query_key_norm=False)]
 TASKS = {
     "GPT2": "GPT2CausalLM",
     "OPT": "OPTCausalLM",

@@ -28,14 +28,14 @@ balanced = functools.partial(by_centroids, nearest_members)
 cluster_strided = functools.partial(by_centroids, strided_members)
 
 
-def hashed(query, key, value, projections, *, num_clusters, **options):
+def hashed(query, key, value, projections, *, num_buckets, **options):
     return cluster_attention(
-        functools.partial(bucket_members, num_clusters),
+        functools.partial(bucket_members, num_buckets),
         {"projections": projections},
         query=query,
         key=key,
         value=value,
-        num_clusters=num_clusters,
+        num_clusters=num_buckets,
         **options,
     )
 
@@ -84,7 +84,7 @@ def test_hashed(causal, shared):
         hashed,
         reference.hashed,
         inputs,
-        num_clusters=4,
+        num_buckets=4,
         window_size=5,
         causal=causal,
         key_mask=checks.mask("scattered", 14),

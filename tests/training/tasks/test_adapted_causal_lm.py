@@ -32,7 +32,7 @@ def nats_of(model, tokens):
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("context", ["window", "sliding", "carry"])
+@pytest.mark.parametrize("context", ["window", "sliding", "stateful"])
 def test_scores_are_those_of_sequences_after_a_start_token(model, context):
     tokenizer = model.preprocessor.tokenizer
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
@@ -40,7 +40,7 @@ def test_scores_are_those_of_sequences_after_a_start_token(model, context):
     # One text, so that the boundaries of sequences are simple.
     text = " and ".join(TEXTS)
     stream = [start, *np.asarray(tokenizer(text)).tolist(), end]
-    nats = nats_of(model, stream if context == "carry" else stream[:12]).sum()
+    nats = nats_of(model, stream if context == "stateful" else stream[:12]).sum()
     if context == "window":
         for first in range(11, len(stream) - 1, 11):
             nats += nats_of(model, [start, *stream[first : first + 12]])[1:].sum()

@@ -136,15 +136,15 @@ def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(tmp_path, word_piece_vo
     "changes, message",
     [
         (
-            {"trainer.carry_state": True, "model.remat": True},
-            "model.remat is True; with trainer.carry_state it must be False",
+            {"trainer.stateful": True, "model.remat": True},
+            "model.remat is True; with trainer.stateful it must be False",
         ),
         (
-            {"trainer.carry_state": True, "trainer.gradient_accumulation_steps": 2},
-            "trainer.gradient_accumulation_steps is 2; with trainer.carry_state it must be 1",
+            {"trainer.stateful": True, "trainer.gradient_accumulation_steps": 2},
+            "trainer.gradient_accumulation_steps is 2; with trainer.stateful it must be 1",
         ),
     ],
 )
-def test_what_a_carried_state_needs(tiny_settings, changes, message):
+def test_what_a_recurrent_state_needs(tiny_settings, changes, message):
     with pytest.raises(ValueError, match=message):
         make_config({**tiny_settings, **changes})

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import progress
-from rt_keras.models.carried_state import NO_END, head_groups_inside
 from rt_keras.models.chunked_loss import positions_at_once
+from rt_keras.models.stateful import NO_END, head_groups_inside
 from rt_keras.models.training import is_replicated
 
 # Ranges of positions, each twice as long as the previous one.
@@ -14,7 +14,7 @@ RANGES = 31
 STARTS = 2 ** np.arange(RANGES)
 
 
-def carried_sums(model, examples, length, verbose, start_token_id=None):
+def stateful_sums(model, examples, length, verbose, start_token_id=None):
     """Sums -ln p over the tokens of documents, each token given all previous ones.
 
     A document is read in chunks. Each chunk starts from the cache of the previous one, so heads see
@@ -37,7 +37,7 @@ def carried_sums(model, examples, length, verbose, start_token_id=None):
             replicas.
     """
     _check(model)
-    sums_of_chunk = model.compiled_function("carried evaluation", lambda: _make_sums(model))
+    sums_of_chunk = model.compiled_function("stateful evaluation", lambda: _make_sums(model))
     chunks = data_lib.document_chunks(
         examples, model.preprocessor.tokenizer, length, start_token_id
     )
@@ -76,7 +76,7 @@ def bits_by_position(sums, num_bytes):
     """Computes bits per byte as a function of the number of previous tokens.
 
     Args:
-        sums: array `[2, RANGES]`; see `carried_sums`.
+        sums: array `[2, RANGES]`; see `stateful_sums`.
         num_bytes: int, the bytes of all documents. Each token counts as the mean number of bytes.
 
     Returns:
@@ -108,14 +108,14 @@ def _check(model):
     whole = sorted({type(x).__name__ for x in groups if not x.cached_decoding or x.cache_grows})
     if whole:
         raise ValueError(
-            f'context="carry" needs heads whose cache is bounded; {" and ".join(whole)} see the '
+            f'context="stateful" needs heads whose cache is bounded; {" and ".join(whole)} see the '
             'whole sequence. Use "sliding" or "window".'
         )
     learned = getattr(backbone, "max_sequence_length", None)
     if learned is not None:
         raise ValueError(
-            'context="carry" needs a model without learned positions; this one has '
+            'context="stateful" needs a model without learned positions; this one has '
             f'max_sequence_length={learned}. Use "sliding" or "window".'
         )
     if is_replicated(model.distribute_strategy):
-        raise ValueError('context="carry" reads one document at a time, on one device')
+        raise ValueError('context="stateful" reads one document at a time, on one device')

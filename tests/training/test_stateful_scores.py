@@ -15,10 +15,10 @@ from tests.models import checks
         ({"max_sequence_length": 24}, "without learned positions; .*max_sequence_length=24"),
     ],
 )
-def test_models_that_cannot_carry_their_cache_on(books, changes, message):
+def test_models_that_cannot_be_stateful(books, changes, message):
     preprocessor = RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer(), sequence_length=24)
     backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, **changes)
     model = RoutingTransformerCausalLM(backbone, preprocessor)
     documents = data.load_documents("text_folder", "test", directory=books)
     with pytest.raises(ValueError, match=message):
-        evaluate(model, documents, context="carry")
+        evaluate(model, documents, context="stateful")

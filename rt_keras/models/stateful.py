@@ -13,7 +13,7 @@ from rt_keras.models.training import ModelCall, is_replicated
 NO_END = 2**30
 
 
-class CarriedState:
+class Stateful:
     """Mixin of stateful language models, which read texts in chunks.
 
     List it before `LanguageModel`. The state of a row holds the number of tokens read and the
@@ -21,12 +21,12 @@ class CarriedState:
     of a single pass over all chunks of the row, but gradients do not flow into earlier chunks. A
     state thus bounds memory, but not the context of a token.
 
-    For `fit`, the model stores the state itself, as Keras's stateful RNNs do; see `carry_state`.
+    For `fit`, the model stores the state itself, as Keras's stateful RNNs do; see `make_stateful`.
 
     Source: Dai et al. 2019, Transformer-XL, section 3.2, where the state is the last keys.
     """
 
-    _carried = None
+    _stored_state = None
 
     def new_state(self, batch):
         """Creates an empty state.
@@ -41,19 +41,19 @@ class CarriedState:
         Raises:
             ValueError: if the model does not support a state, or `batch` is not positive.
         """
-        check_carries_state(self.backbone)
+        check_can_be_stateful(self.backbone)
         if not tf.is_tensor(batch):
             positive_int("batch", batch)
         cache = self.backbone.new_cache(batch, NO_END)
         return {"position": tf.zeros([batch], tf.int32), "cache": cache}
 
-    def carry_state(self, batch_size):
+    def make_stateful(self, batch_size):
         """Makes training stateful: row r of each batch continues row r of the previous batch.
 
-        From then on, a step whose inputs include "starts", bool `[batch]`, begins with the final
-        state of the previous step. Rows in which "starts" is True begin with an empty state.
-        Batches without "starts" neither use nor change the state. The state is not a weight of the
-        model and is not saved with it. Gradients do not flow into earlier batches.
+        From then on, a step whose inputs include "reset_states", bool `[batch]`, begins with the
+        final state of the previous step. Rows in which "reset_states" is True begin with an empty
+        state. Batches without "reset_states" neither use nor change the state. The state is not a
+        weight of the model and is not saved with it. Gradients do not flow into earlier batches.
 
         Args:
             batch_size: int, global batch size, over all replicas.
@@ -72,22 +72,22 @@ class CarriedState:
         with self.distribute_strategy.scope():
             variables = tf.nest.map_structure(_variable, state)
         # A plain object, so that these are not weights.
-        self._carried = types.SimpleNamespace(variables=variables)
+        self._stored_state = types.SimpleNamespace(variables=variables)
 
     @property
-    def carried_rows(self):
-        """The variables of the state of `carry_state`, with the rows of all replicas; a list."""
-        if self._carried is None:
+    def state_variables(self):
+        """The variables of the state of `make_stateful`, with the rows of all replicas; a list."""
+        if self._stored_state is None:
             return []
         strategy = self.distribute_strategy
-        variables = tf.nest.flatten(self._carried.variables)
+        variables = tf.nest.flatten(self._stored_state.variables)
         if not is_replicated(strategy):
             return variables
         return [RowsOfReplicas(variable, strategy) for variable in variables]
 
     def call(self, inputs, training=None, mask=None):
-        # "starts" is for training steps only.
-        inputs = {name: x for name, x in inputs.items() if name != "starts"}
+        # "reset_states" is for training steps only.
+        inputs = {name: x for name, x in inputs.items() if name != "reset_states"}
         return super().call(inputs, training=training, mask=mask)
 
     def call_with_state(self, inputs, state, training=False):
@@ -113,19 +113,19 @@ class CarriedState:
         return ModelCall(self, read)(inputs, state, training=training)
 
     def step_outputs(self, x, y, training):
-        if "starts" not in x:
+        if "reset_states" not in x:
             return super().step_outputs(x, y, training)
-        if self._carried is None:
-            raise ValueError('inputs with "starts" need a call of carry_state() first')
+        if self._stored_state is None:
+            raise ValueError('inputs with "reset_states" need a call of make_stateful() first')
         return ModelCall(self, self._continue_rows)(x, y, training=training)
 
     def _continue_rows(self, x, y, training):
         """Reads a batch from the stored state and updates it; returns the outputs of the step."""
-        state = tf.nest.map_structure(tf.convert_to_tensor, self._carried.variables)
-        state = cleared(state, x["starts"], self.new_state(state["position"].shape[0]))
+        state = tf.nest.map_structure(tf.convert_to_tensor, self._stored_state.variables)
+        state = cleared(state, x["reset_states"], self.new_state(state["position"].shape[0]))
         hidden, state = self._read_inputs(x, state, training)
         tf.nest.map_structure(
-            lambda variable, value: variable.assign(value), self._carried.variables, state
+            lambda variable, value: variable.assign(value), self._stored_state.variables, state
         )
         if self.loss_chunk_size is None:
             return self.token_logits(hidden)
@@ -176,7 +176,7 @@ def cleared(state, rows, empty):
     """Resets some rows of a state.
 
     Args:
-        state: a state of `CarriedState`.
+        state: a state of `Stateful`.
         rows: bool `[batch]`, True for the rows to reset.
         empty: an empty state of the same batch size.
 
@@ -194,18 +194,18 @@ def cleared(state, rows, empty):
     return tf.nest.map_structure(of_tensor, state, empty)
 
 
-def check_carries_state(backbone):
+def check_can_be_stateful(backbone):
     """Raises a ValueError if a backbone does not support a recurrent state.
 
     Args:
         backbone: a `RoutingTransformerBackbone`.
     """
-    reason = why_no_state(backbone)
+    reason = why_not_stateful(backbone)
     if reason is not None:
         raise ValueError(f"A recurrent state needs {reason}")
 
 
-def why_no_state(backbone):
+def why_not_stateful(backbone):
     """Explains why a backbone does not support a recurrent state.
 
     Args:
@@ -215,7 +215,7 @@ def why_no_state(backbone):
         String, the missing requirement; None if the backbone supports a state.
     """
     groups = head_groups_inside(backbone)
-    wrong = sorted({type(group).__name__ for group in groups if not group.carries_state})
+    wrong = sorted({type(group).__name__ for group in groups if not group.can_be_stateful})
     if wrong:
         return (
             "heads that cache a bounded number of keys and read a chunk in one pass, such as "

@@ -16,7 +16,7 @@ from rt_keras.layers import (
     RoutingMemoryHeads,
 )
 from rt_keras.models import RoutingTransformerCausalLM
-from rt_keras.models.carried_state import cleared
+from rt_keras.models.stateful import cleared
 from rt_keras.t2t import T2TLocalHeads
 from tests.models import checks
 
@@ -101,27 +101,27 @@ def test_an_empty_chunk_does_not_change_the_state():
 @pytest.mark.end_to_end
 def test_training_resumes_from_the_state():
     model = compiled(make_model(), run_eagerly=True)
-    model.carry_state(2)
+    model.make_stateful(2)
     state, batches = model.new_state(2), []
     for number, starts in enumerate([[True, True], [False, False], [False, True]]):
         chunk = checks.inputs(TOKENS[:, 8 * number : 8 * number + 8])
-        batches.append({**chunk, "starts": np.array(starts)})
+        batches.append({**chunk, "reset_states": np.array(starts)})
     for batch in batches:
         chunk = {name: batch[name] for name in ("token_ids", "padding_mask")}
-        state = cleared(state, batch["starts"], model.new_state(2))
+        state = cleared(state, batch["reset_states"], model.new_state(2))
         expected, state = model.call_with_state(chunk, state)
         # The outputs of a step with the same weights.
         found = model.step_outputs(batch, None, training=False)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
         # A call does not use the state.
         np.testing.assert_array_equal(model(batch), model(chunk))
-    assert model.carried_rows
-    kept = {"position": [x for x in model.carried_rows if x.shape == [2]][0]}
+    assert model.state_variables
+    kept = {"position": [x for x in model.state_variables if x.shape == [2]][0]}
     assert kept["position"].numpy().tolist() == [24, 8]
     names = {weight.path for weight in model.weights}
     model.train_on_batch(batches[1], TOKENS[:, 8:16])
     assert kept["position"].numpy().tolist() == [32, 16]
-    # A batch without starts, such as a validation batch, does not use the state.
+    # A batch without "reset_states", such as a validation batch, does not use the state.
     model.test_on_batch(checks.inputs(TOKENS), TOKENS)
     assert kept["position"].numpy().tolist() == [32, 16]
     assert {weight.path for weight in model.weights} == names
@@ -133,11 +133,11 @@ def test_compiled_training_with_a_state(options):
     """Training with a state works in compiled steps; statistics are collected."""
     model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1), **options)
     compiled(model, jit_compile=True)
-    model.carry_state(2)
+    model.make_stateful(2)
     losses = []
     for number in range(4):
         chunk = slice(8 * number, 8 * number + 8)
-        batch = {**checks.inputs(TOKENS[:, chunk]), "starts": np.array([number == 0] * 2)}
+        batch = {**checks.inputs(TOKENS[:, chunk]), "reset_states": np.array([number == 0] * 2)}
         losses.append(float(model.train_on_batch(batch, TOKENS[:, chunk])[0]))
     assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
     for heads in checks.routing_heads(model.backbone):
@@ -172,8 +172,8 @@ def test_bad_arguments():
     other = make_model(head_groups=checks.groups(max_relative_distance=None))
     with pytest.raises(ValueError, match="state does not belong to .*; use its new_state"):
         model.call_with_state(inputs, other.new_state(2))
-    with pytest.raises(ValueError, match="need a call of carry_state"):
-        compiled(model).test_on_batch({**inputs, "starts": np.array([True, True])}, TOKENS)
+    with pytest.raises(ValueError, match="need a call of make_stateful"):
+        compiled(model).test_on_batch({**inputs, "reset_states": np.array([True, True])}, TOKENS)
 
 
 REPLICAS = """
@@ -183,7 +183,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-from tests.models import test_carried_state as test
+from tests.models import test_stateful as test
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
     model = test.compiled(test.make_model())
@@ -193,23 +193,23 @@ print(json.dumps(test.trained_rows(model, strategy)))
 
 def trained_rows(model, strategy):
     """The losses of three stateful batches, and the state after them."""
-    model.carry_state(2)
-    x = {name: [] for name in ("token_ids", "padding_mask", "starts")}
+    model.make_stateful(2)
+    x = {name: [] for name in ("token_ids", "padding_mask", "reset_states")}
     labels = []
     for number in range(3):
         chunk = slice(8 * number, 8 * number + 8)
         for name, value in checks.inputs(TOKENS[:, chunk]).items():
             x[name].extend(value)
-        x["starts"].extend([number == 0, number != 1])
+        x["reset_states"].extend([number == 0, number != 1])
         labels.extend(TOKENS[:, chunk])
     x = {name: np.array(values) for name, values in x.items()}
     batches = tf.data.Dataset.from_tensor_slices((x, np.array(labels))).batch(2)
     if strategy is not None:
         batches = strategy.experimental_distribute_dataset(batches)
     history = model.fit(batches, steps_per_epoch=3, shuffle=False, verbose=0).history
-    rows = [tf.convert_to_tensor(rows).numpy() for rows in model.carried_rows]
+    rows = [tf.convert_to_tensor(rows).numpy() for rows in model.state_variables]
     # Rows can be assigned in the form in which they are read.
-    for variable, value in zip(model.carried_rows, rows):
+    for variable, value in zip(model.state_variables, rows):
         variable.assign(value)
         np.testing.assert_array_equal(tf.convert_to_tensor(variable), value)
     return {"loss": history["loss"], "rows": [x.tolist() for x in rows]}
