@@ -84,8 +84,8 @@ def nearest_attention(
         centroids: `[key_heads, clusters, depth]`.
         window_size: int, maximum number of keys that a query attends to in one cluster.
         num_probes: int, number of clusters in which each query attends. Defaults to 1.
-        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
-            `block_size` None, the default, nothing is left out.
+        block_size, look_back: ints, the local window to leave out; see `local_attention`.
+            `block_size` defaults to None, which leaves out nothing.
         routed_key: "key" or "previous_query", see above. The latter needs `key` None and no
             `block_size`; a position that `key_mask` hides still counts toward `window_size`.
             Defaults to "key".
@@ -96,7 +96,7 @@ def nearest_attention(
             those of normalized vectors. Defaults to True.
         attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
             of exactly 0; see the functions of the same names. The last two need all keys of a query
-            in one place: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
+            at once: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
             "softmax".
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
