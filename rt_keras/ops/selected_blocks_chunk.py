@@ -19,6 +19,10 @@ from rt_keras.ops.selected_blocks import (
     summaries,
 )
 
+# With a `memory_length`, a chunk is read in pieces of at least this many positions. Smaller pieces
+# save memory but take longer to compile.
+PIECE = 256
+
 
 class _Blocks(NamedTuple):
     """The arguments that form blocks; see `selected_blocks_attention`."""
@@ -31,15 +35,20 @@ class _Blocks(NamedTuple):
     window: tuple | None
 
     @property
+    def piece(self):
+        """The number of positions in a piece, a multiple of `segment_size`."""
+        return ceil_div(PIECE, self.segment_size) * self.segment_size
+
+    @property
     def places_of_ring(self):
         """The number of places of a ring.
 
         A query sees up to `memory_length` positions before its window, and the window has up to
-        `(look_back + 1) * window_size`. One more segment holds the positions that follow the first
-        query of a piece.
+        `(look_back + 1) * window_size`. Further places hold the positions of a piece that follow
+        its first query.
         """
         window_size, look_back = self.window
-        return self.memory_length + (look_back + 1) * window_size + self.segment_size
+        return self.memory_length + (look_back + 1) * window_size + self.piece
 
 
 def selected_blocks_cache(
@@ -163,10 +172,10 @@ def selected_blocks_chunk(
         )
     outputs = []
     # A longer piece would overwrite keys that its first queries may select.
-    starts = range(0, length, segment_size)
+    starts = range(0, length, blocks.piece)
     seeds = _seeds(seed, len(starts))
     for start, seed in zip(starts, seeds, strict=True):
-        piece = [x[:, :, start : start + segment_size] for x in (query, key, value)]
+        piece = [x[:, :, start : start + blocks.piece] for x in (query, key, value)]
         here = tf.clip_by_value(count - start, 0, size(piece[0], 2))
         output, cache = _read(*piece, cache, position + start, here, blocks, *options, seed)
         outputs.append(output)

@@ -19,13 +19,14 @@ from rt_keras.layers import (
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.carried_state import cleared
+from rt_keras.ops import selected_blocks_chunk
 from rt_keras.t2t import T2TLocalHeads
 from tests.models import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
 TOKENS = checks.random_tokens(2, 40)
-# The ring of its cache has 16 places, so it is overwritten several times.
+# With short pieces, the ring of its cache has 16 places, so it is overwritten several times.
 RECENT_BLOCKS = Heads(
     2,
     [
@@ -34,6 +35,11 @@ RECENT_BLOCKS = Heads(
         SelectedBlocks(2, num_blocks=1, segment_size=4, memory_length=8),
     ],
 )
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 4)
 
 
 def make_model(**changes):

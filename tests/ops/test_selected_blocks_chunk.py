@@ -2,16 +2,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.selected_blocks_chunk import selected_blocks_cache, selected_blocks_chunk
+from rt_keras.ops import selected_blocks_chunk
 from tests.ops import checks, chunk_checks
 from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
 
-# Rings have 32 to 40 places, and are overwritten several times.
+# With short pieces, rings have 32 to 40 places, and are overwritten several times.
 LONG = 150
 
 
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    """Pieces of one segment."""
+    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 1)
+
+
 def chunk(*arguments, **options):
-    (output, _), cache = selected_blocks_chunk(*arguments, **options)
+    (output, _), cache = selected_blocks_chunk.selected_blocks_chunk(*arguments, **options)
     return output, cache
 
 
@@ -21,7 +27,9 @@ def new_cache(options, key=None, value=None, count=None, max_length=LENGTH):
     kept = {name: options[name] for name in (*names, "window") if name in options}
     if key is None:
         key, value = (tf.zeros([2, 2, 0, size], tf.float64) for size in (6, 5))
-    return selected_blocks_cache(key, value, count, max_length=max_length, **kept)
+    return selected_blocks_chunk.selected_blocks_cache(
+        key, value, count, max_length=max_length, **kept
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -72,6 +80,19 @@ def test_chunks_of_a_ring_are_one_pass(case, long_inputs, expected):
     found, _ = chunk_checks.in_chunks(cache, chunk, long_inputs, ends, **options)
     np.testing.assert_allclose(found, expected[case], rtol=0, atol=1e-12)
     chunk_checks.rows_at_own_positions(cache, chunk, long_inputs, [61, 130], 20, **options)
+
+
+@pytest.mark.parametrize("case", ["memory", "memory of nodes"])
+def test_pieces_of_several_segments(case, long_inputs, expected, monkeypatch):
+    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 20)
+    options = RECENT[case]
+    found, _ = chunk_checks.in_chunks(
+        new_cache(options), chunk, long_inputs, [3, 70, 93, LONG], **options
+    )
+    np.testing.assert_allclose(found, expected[case], rtol=0, atol=1e-12)
+    chunk_checks.rows_at_own_positions(
+        new_cache(options), chunk, long_inputs, [61, 90], 60, **options
+    )
 
 
 @pytest.mark.parametrize("case", ["memory", "memory of nodes"])

@@ -64,9 +64,9 @@ def test_blocks_of_the_last_positions_have_a_bounded_cache():
     adapted = rt_keras.adapt(make_backbone("GPT2"), [Heads(4, [Window(8), recent])])
     layer = adapted.adaptation.layers[0]
     assert read_of([Heads(4, [Window(8), recent])], "GPT2") == [(16, 0, 6)]
-    # Keys and values of the window, and of 16 + 16 + 8 positions with 2 summaries of each block.
+    # The window, and 16 + 16 + 256 positions with two summaries of each block.
     of_position = 2 * 4 * 4 * (adapted.hidden_dim // 4)
-    assert layer.cache_bytes == (16 + 40 + 20) * of_position
+    assert layer.cache_bytes == (16 + 288 + 144) * of_position
     assert layer.cache_bytes_per_token == 0
 
 
