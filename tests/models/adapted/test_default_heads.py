@@ -86,6 +86,7 @@ def test_chunks_and_steps_are_the_whole_sequence(tmp_path):
         np.testing.assert_allclose(found[:, 0], expected[:, position], atol=1e-4)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.filterwarnings("ignore:max_length=")
 def test_a_text_is_read_with_a_cache_of_a_fixed_size(tmp_path):
     """A text of more than twice the places of the ring, in chunks and steps."""
