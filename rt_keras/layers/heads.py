@@ -249,7 +249,9 @@ class Heads(Centroids, HeadGroup):
     def _described(self):
         if self.declared:
             return type(self).__name__ + self.joined_sets[0].described()
-        return f"{type(self).__name__} of {', '.join(type(x).__name__ for x in self.key_sets)}"
+        sets = zip(self.key_sets, self.joined_sets, strict=True)
+        described = [type(given).__name__ + joined.described() for given, joined in sets]
+        return f"{type(self).__name__} of {', '.join(described)}"
 
     def get_config(self):
         config = super().get_config()

@@ -219,9 +219,9 @@ def why_not_stateful(backbone):
     if wrong:
         return (
             "heads that cache a bounded number of keys and read a chunk in one pass, such as "
-            "LocalHeads, FullHeads with a memory_length, RoutingHeads of assignment 'nearest' and "
-            "LocalRoutingHeads with routed_key='previous_query'. Received: "
-            f"{', '.join(wrong)}"
+            "LocalHeads, FullHeads or SelectedBlocks with a memory_length, RoutingHeads of "
+            "assignment 'nearest' and LocalRoutingHeads with routed_key='previous_query'. "
+            f"Received: {', '.join(wrong)}"
         )
     learned = getattr(backbone, "max_sequence_length", None)
     if learned is not None:

@@ -41,6 +41,12 @@ class _Union(FromBlock):
         super().check(model)
         if model.kind != "causal_lm" and "remembered" in self._given():
             self.refuse("num_heads", "the set remembered needs a causal_lm")
+        memory = self.selected_blocks.memory_length
+        if model.kind != "causal_lm" and memory is not None:
+            raise ValueError(
+                f"model.{self.name}.selected_blocks.memory_length is {memory}; outside a causal_lm "
+                "it must be null"
+            )
 
     def arguments(self, place):
         arguments = super().arguments(place)

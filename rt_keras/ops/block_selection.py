@@ -27,9 +27,10 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         query: `[batch, key_heads, length, queries, depth]`, scaled; `queries` heads share a key
             head.
         blocks: dictionary of "mean" and "variance" of the keys of each block,
-            `[batch, key_heads, blocks, depth]`.
-        reach: two int tensors `[batch or 1, length]`. A query may select blocks before the first
-            number or from the second on.
+            `[batch, key_heads, blocks, depth]`, and optionally of "number", the number of each
+            block in the sequence, int `[batch or 1, blocks]`. The numbers in a node are
+            consecutive.
+        reach: `Reach` of the queries.
         counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight: see `selected_blocks_attention`.
 
@@ -49,13 +50,16 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         choose, elements = _best_of_nodes, rows * key_heads * NODE_SIZE * num_nodes
         at_once = COMPARED_AT_ONCE
 
+    if "number" in blocks:
+        shared["number"] = blocks["number"]
+
     def chosen(part):
         block, score, bias = choose(part, num_blocks, num_nodes, deviation_weight)
         found = tf.gather(part["counts"], block, batch_dims=1)
         return block, tf.where(score > MASKED / 2, found, 0), bias
 
-    before, after = (x[:, None] for x in reach)
-    per_query = {"query": query, "before": before, "after": after}
+    bounds = {name: x[:, None] for name, x in reach._asdict().items() if x is not None}
+    per_query = {"query": query, **bounds}
     dtypes = tf.int32, tf.int32, query.dtype
     return over_queries(chosen, per_query, shared, elements, at_once, dtypes)
 
@@ -86,7 +90,7 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
 
 def _best(part, num_blocks, num_nodes, deviation_weight):
     """Returns the best of all blocks, their scores, and the bias of their logits."""
-    blocks = tf.range(size(part["mean"], 2))
+    blocks = _numbers(part, size(part["mean"], 2))
     score = _scores(part["query"], part["mean"], part["variance"], deviation_weight)
     usable = _within_reach(part, blocks) & (part["counts"][:, None, None, None] > 0)
     return _largest(_masked(score, usable), num_blocks)
@@ -176,7 +180,8 @@ def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
     score = _scores(query, part["node"], part["node_variance"], deviation_weight)
     counts = tf.reshape(part["node_counts"], [batch, 1, 1, 1, nodes, NODE_SIZE])
     # Windows begin where segments begin, and so where nodes begin.
-    usable = _within_reach(part, tf.range(nodes) * NODE_SIZE) & tf.reduce_any(counts > 0, axis=-1)
+    first = _numbers(part, nodes * NODE_SIZE)[:, ::NODE_SIZE]
+    usable = _within_reach(part, first) & tf.reduce_any(counts > 0, axis=-1)
     node, score, node_bias = _largest(_masked(score, usable), num_nodes)
     of_row = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1]) * nodes
     usable = tf.gather(part["node_counts"], node + of_row) > 0
@@ -207,10 +212,19 @@ def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
     return node * NODE_SIZE + place % NODE_SIZE, score, bias + node_bias
 
 
+def _numbers(part, total):
+    """Returns the numbers of the blocks in the sequence, int `[batch or 1, blocks]`."""
+    return part["number"] if "number" in part else tf.range(total)[None]
+
+
 def _within_reach(part, block):
-    """Returns a mask of the blocks, int `[blocks]`, that each query may select."""
+    """Returns a mask of the blocks, int `[batch or 1, blocks]`, that each query may select."""
+    block = block[:, None, None, None]
     before, after = (part[name][..., None, None] for name in ("before", "after"))
-    return (block < before) | (block >= after)
+    usable = block < before
+    if "first" in part:
+        usable &= block >= part["first"][..., None, None]
+    return usable | (block >= after)
 
 
 def _masked(score, usable):

@@ -1,12 +1,27 @@
 """Attention to the blocks of keys with the highest scores, outside the window of a query."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.block_selection import GATHERED_AT_ONCE, over_queries, select_blocks
-from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, take_places
+from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
 from rt_keras.ops.content_order import content_order
-from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
+
+
+class Reach(NamedTuple):
+    """Bounds of the blocks that queries may select, int `[batch or 1, length]`.
+
+    Attributes:
+        before: queries may select blocks before this one.
+        after: queries may also select blocks from this one on.
+        first: queries may not select blocks before this one. None for no such bound.
+    """
+
+    before: tf.Tensor
+    after: tf.Tensor
+    first: tf.Tensor | None = None
 
 
 def selected_blocks_attention(
@@ -22,6 +37,7 @@ def selected_blocks_attention(
     deviation_weight=1.0,
     num_nodes=None,
     num_first_tokens=0,
+    memory_length=None,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -65,6 +81,9 @@ def selected_blocks_attention(
         deviation_weight: float, weight of the standard deviation. Defaults to 1.
         num_nodes: int, number of nodes that are searched. Defaults to None, to score all blocks.
         num_first_tokens: int, number of first tokens, which are left out. Defaults to 0.
+        memory_length: int, number of positions before its window from which a query may select
+            blocks, a multiple of `segment_size`. Requires `causal`. Defaults to None, for all
+            positions.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0. Defaults to None,
             for no padding.
@@ -77,6 +96,10 @@ def selected_blocks_attention(
         Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
         `[batch, heads, length]`. The output of a query that sees no key is 0.
 
+    Raises:
+        ValueError: if `memory_length` is not a positive multiple of `segment_size`, or is set while
+            `causal` is False.
+
     Source: ours. Blocks of neighboring keys, selected by their means: Lu et al. 2025, MoBA: Mixture
     of Block Attention for Long-Context LLMs, section 2.2.
 
@@ -85,134 +108,55 @@ def selected_blocks_attention(
     >>> selected_blocks_attention(x, x, x, **options, causal=True)[0].shape
     TensorShape([1, 2, 40, 4])
     """
+    check_memory_length(memory_length, segment_size)
+    if memory_length is not None and not causal:
+        raise ValueError(
+            f"memory_length requires causal=True. Received: memory_length={memory_length}, "
+            f"causal={causal}"
+        )
     length = size(key, 2)
     places = ceil_div(length, segment_size) * segment_size
-    real = _not_first(places, num_first_tokens) & (tf.range(places) < length)
+    real = not_first(places, num_first_tokens) & (tf.range(places) < length)
     if key_mask is not None:
         real &= pad_axis(tf.cast(key_mask, tf.bool), 1, 0, places - length)
     key, value = (pad_axis(x, 2, 0, places - length) for x in (key, value))
-    order = _order(key, real, block_size, segment_size, by_content)
-    counts = _counts(real, block_size, segment_size)
-    blocks = {"key": _ordered(key, order), "value": _ordered(value, order)}
-    blocks |= _summaries(blocks["key"], counts, block_size)
+    order = order_of_segments(key, real, block_size, segment_size, by_content)
+    counts = counts_of_blocks(real, block_size, segment_size)
+    blocks = {"key": in_order(key, order), "value": in_order(value, order)}
+    blocks |= summaries(blocks["key"], counts, block_size)
     own = places_of_rows(0, tf.range(size(query, 2)))
-    reach = _reach(own, window, block_size, causal)
+    reach = reach_of(own, window, block_size, causal, memory_length)
     if query_mask is not None:
         # No block is before the first or after the last.
         real = tf.cast(query_mask, tf.bool)
-        reach = [tf.where(real, x, none) for x, none in zip(reach, (0, places // block_size))]
+        after = tf.where(real, reach.after, places // block_size)
+        reach = reach._replace(before=tf.where(real, reach.before, 0), after=after)
     options = num_blocks, num_nodes, deviation_weight, dropout, seed
-    return _attend(query, blocks, reach, counts, *options)
+    return attend_to_best(query, blocks, reach, counts, *options)
 
 
-def selected_blocks_cache(
-    key,
-    value,
-    count=None,
-    *,
-    max_length,
-    block_size,
-    segment_size,
-    by_content=True,
-    num_first_tokens=0,
-):
-    """Returns the cache of `selected_blocks_chunk`.
+def check_memory_length(memory_length, segment_size):
+    """Raises a ValueError if `memory_length` is not None or a positive multiple of a segment.
 
-    Keys and values of segments that have ended are in the order of their blocks, others in their
-    original order.
-
-    Args:
-        key: `[batch, key_heads, length, depth]`, keys of the first positions.
-        value: `[batch, key_heads, length, value_depth]`.
-        count: int scalar or `[batch]`, number of positions, the first ones; the others are padding.
-            Defaults to None, for no padding.
-        max_length: int, maximum number of positions.
-        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
-
-    Returns:
-        A dictionary of "key" and "value", `[batch, key_heads, places, ...]`, and of "mean" and
-        "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`.
+    >>> check_memory_length(12, segment_size=8)
+    Traceback (most recent call last):
+    ...
+    ValueError: memory_length must be None or a positive multiple of segment_size. Received: \
+memory_length=12, segment_size=8
     """
-    places = ceil_div(max_length, segment_size) * segment_size
-    no_key, no_value = key[:, :, :0], value[:, :, :0]
-    empty = {
-        "key": pad_to(no_key, places),
-        "value": pad_to(no_value, places),
-        "mean": pad_to(no_key, places // block_size),
-        "variance": pad_to(no_key, places // block_size),
-    }
-    count = size(key, 2) if count is None else count
-    if size(key, 2) == 0 or (isinstance(count, int) and count == 0):
-        return empty
-    options = block_size, segment_size, by_content, num_first_tokens
-    key, value = key[:, :, :places], value[:, :, :places]
-    return _with_chunk(empty, key, value, 0, count, *options)
+    if memory_length is not None and (memory_length < 1 or memory_length % segment_size):
+        raise ValueError(
+            "memory_length must be None or a positive multiple of segment_size. Received: "
+            f"memory_length={memory_length}, segment_size={segment_size}"
+        )
 
 
-def selected_blocks_chunk(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    num_blocks,
-    segment_size,
-    window,
-    count=None,
-    by_content=True,
-    deviation_weight=1.0,
-    num_nodes=None,
-    num_first_tokens=0,
-    dropout=0.0,
-    seed=None,
-):
-    """Computes causal `selected_blocks_attention` of a chunk, given the previous positions.
-
-    Args:
-        query: `[batch, heads, length, depth]`. For a decode step, the length is 1.
-        key: `[batch, key_heads, length, depth]`.
-        value: `[batch, key_heads, length, value_depth]`.
-        cache: cache from `selected_blocks_cache` or from the last chunk, with room for this one.
-        position: int scalar, position of the first token; or int `[batch]`, one for each row.
-        count: int scalar or `[batch]`, number of positions of the chunk, the first ones; the others
-            are padding, whose outputs are undefined. Defaults to None, for no padding.
-        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
-        num_blocks, window, deviation_weight, num_nodes: see `selected_blocks_attention`.
-        dropout, seed: see `selected_blocks_attention`.
-
-    Returns:
-        Tuple of a tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
-        `[batch, heads, length]`, and the cache with these positions.
-
-    >>> x = tf.random.normal([1, 2, 40, 4])
-    >>> blocks = {"block_size": 2, "segment_size": 8}
-    >>> cache = selected_blocks_cache(x[:, :, :30], x[:, :, :30], max_length=40, **blocks)
-    >>> rest = x[:, :, 30:]
-    >>> (output, _), cache = selected_blocks_chunk(
-    ...     rest, rest, rest, cache, 30, num_blocks=3, window=(8, 1), **blocks
-    ... )
-    >>> output.shape
-    TensorShape([1, 2, 10, 4])
-    """
-    length, places = size(query, 2), size(cache["key"], 2)
-    count = length if count is None else count
-    check_position(tf.reduce_max(position + count) - 1, places)
-    options = block_size, segment_size, by_content, num_first_tokens
-    cache = _with_chunk(cache, key, value, position, count, *options)
-    reach = _reach(places_of_rows(position, tf.range(length)), window, block_size, True)
-    counts = _counts(_not_first(places, num_first_tokens), block_size, segment_size)
-    options = num_blocks, num_nodes, deviation_weight, dropout, seed
-    return _attend(query, cache, reach, counts, *options), cache
-
-
-def _not_first(places, num_first_tokens):
+def not_first(places, num_first_tokens):
     """Returns a mask of the places without first tokens, bool `[1, places]`."""
     return (tf.range(places) >= num_first_tokens)[None]
 
 
-def _counts(real, block_size, segment_size):
+def counts_of_blocks(real, block_size, segment_size):
     """Returns the number of keys in each block. Keys that are not masked come first in a segment.
 
     Args:
@@ -222,14 +166,24 @@ def _counts(real, block_size, segment_size):
     Returns:
         int `[batch or 1, blocks]`.
     """
-    batch, places = sizes(real)
-    segments = tf.reshape(tf.cast(real, tf.int32), [batch, -1, segment_size])
-    first = tf.range(0, segment_size, block_size)
-    counts = tf.reduce_sum(segments, axis=2)[..., None] - first
-    return tf.reshape(tf.clip_by_value(counts, 0, block_size), [batch, places // block_size])
+    segments = tf.reshape(tf.cast(real, tf.int32), [size(real, 0), -1, segment_size])
+    return counts_in_segments(tf.reduce_sum(segments, axis=2), block_size, segment_size)
 
 
-def _order(key, real, block_size, segment_size, by_content):
+def counts_in_segments(keys, block_size, segment_size):
+    """Returns the number of keys in each block, int `[batch or 1, blocks]`.
+
+    Args:
+        keys: int `[batch or 1, segments]`, number of keys that are not masked.
+        block_size, segment_size: ints.
+    """
+    batch, segments = sizes(keys)
+    counts = keys[..., None] - tf.range(0, segment_size, block_size)
+    blocks = segments * (segment_size // block_size)
+    return tf.reshape(tf.clip_by_value(counts, 0, block_size), [batch, blocks])
+
+
+def order_of_segments(key, real, block_size, segment_size, by_content):
     """Returns the key at each place of a segment, `[batch, key_heads, segments, segment_size]`."""
     batch, heads, places, depth = sizes(key)
     segments = places // segment_size
@@ -241,13 +195,13 @@ def _order(key, real, block_size, segment_size, by_content):
     return content_order(key, tf.broadcast_to(real, shape), block_size)
 
 
-def _ordered(x, order):
+def in_order(x, order):
     """Returns `[batch, key_heads, places, ...]` in the order of each segment."""
     in_segments = tf.reshape(x, [*sizes(order), size(x, 3)])
     return tf.reshape(tf.gather(in_segments, order, batch_dims=3), sizes(x))
 
 
-def _summaries(key, counts, block_size):
+def summaries(key, counts, block_size):
     """Returns mean and variance of the keys of each block, `[batch, key_heads, blocks, depth]`."""
     batch, heads, places, depth = sizes(key)
     blocks = tf.reshape(key, [batch, heads, places // block_size, block_size, depth])
@@ -261,74 +215,38 @@ def _summaries(key, counts, block_size):
     return {"mean": tf.cast(mean, key.dtype), "variance": tf.cast(variance, key.dtype)}
 
 
-def _reach(own, window, block_size, causal):
-    """Returns which blocks queries may select: those before the first number or from the second.
+def reach_of(own, window, block_size, causal, memory_length=None):
+    """Returns the `Reach` of queries.
 
     Args:
         own: int `[batch or 1, length]`, positions of the queries.
         window: tuple of ints, `block_size` and `look_back` of the local attention.
         block_size: int, number of keys in a block.
         causal: bool.
-
-    Returns:
-        Two int tensors `[batch or 1, length]`.
+        memory_length: int or None, see `selected_blocks_attention`.
     """
     window_size, look_back = window
     in_window = window_size // block_size
     own = own // window_size
     before = tf.maximum(own - look_back, 0) * in_window
     after = tf.fill(tf.shape(own), tf.int32.max) if causal else (own + look_back + 1) * in_window
-    return before, after
+    first = None
+    if memory_length is not None:
+        first = tf.maximum(before - memory_length // block_size, 0)
+    return Reach(before, after, first)
 
 
-def _with_chunk(
-    cache, key, value, position, count, block_size, segment_size, by_content, num_first_tokens
+def attend_to_best(
+    query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight, dropout, seed
 ):
-    """Returns a cache with the positions of a chunk, and with blocks of segments that end there."""
-    length, places = size(key, 2), size(cache["key"], 2)
-    if length == 1:
-        cache = write(cache, position, tf.reshape(count, [-1]), key=key, value=value)
-    else:
-        cache = write_chunk(cache, position, count, key=key, value=value)
-    # The segments that can end there.
-    number = min((length + segment_size - 2) // segment_size + 1, places // segment_size)
-    position, count = places_of_rows(position, 0), places_of_rows(count, 0)
-    first = tf.minimum(position // segment_size, places // segment_size - number)
-    segment = first + tf.range(number)
-    ended = segment < (position + count) // segment_size
-    ended &= segment >= position // segment_size
-    rows = first * segment_size + tf.range(number * segment_size)
-    real = rows >= num_first_tokens
-    key, value = (take_places(cache[name], rows) for name in ("key", "value"))
-    as_it_is = tf.broadcast_to(
-        tf.range(segment_size), [size(key, 0), size(key, 1), number, segment_size]
-    )
-
-    def order():
-        found = _order(key, real, block_size, segment_size, by_content)
-        return tf.where(ended[:, None, :, None], found, as_it_is)
-
-    order = tf.cond(tf.reduce_any(ended), order, lambda: as_it_is)
-    key, value = _ordered(key, order), _ordered(value, order)
-    cache = put_places(cache, rows, key=key, value=value)
-    counts = _counts(real, block_size, segment_size)
-    blocks = first * (segment_size // block_size)
-    blocks += tf.range(number * (segment_size // block_size))
-    ended = tf.repeat(ended, segment_size // block_size, axis=1)[:, None, :, None]
-    found = {
-        name: tf.where(ended, x, take_places(cache[name], blocks))
-        for name, x in _summaries(key, counts, block_size).items()
-    }
-    return put_places(cache, blocks, **found)
-
-
-def _attend(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight, dropout, seed):
     """Computes attention to the best blocks; see `selected_blocks_attention`.
 
     Args:
         query: `[batch, heads, length, depth]`.
-        blocks: dictionary of "key", "value", "mean" and "variance"; see `selected_blocks_cache`.
-        reach: see `_reach`.
+        blocks: dictionary of "key", "value", "mean" and "variance", see `selected_blocks_cache`;
+            and optionally of "number", int `[batch or 1, blocks]`, the number of each block in the
+            sequence. Without it, blocks are in order.
+        reach: `Reach` of the queries.
         counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight, dropout, seed: see `selected_blocks_attention`.
     """

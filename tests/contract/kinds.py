@@ -80,6 +80,8 @@ class ContentBlocksHeads(Union):
         "position_biases": True,
         "span_ramp": 4,
         "span_loss_weight": 2e-6,
+        # Blocks of the last positions are a union of their own.
+        "memory_length": None,
     }
 
 
@@ -96,12 +98,29 @@ class NeighbourBlocksHeads(ContentBlocksHeads):
     }
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class RecentBlocksHeads(ContentBlocksHeads):
+    """A window, the first tokens, and some of the blocks of the 8 positions before the window."""
+
+    declared = ContentBlocksHeads.declared
+    fixed = {
+        **NeighbourBlocksHeads.fixed,
+        "by_content": True,
+        "deviation_weight": 1.0,
+        "num_nodes": None,
+        "num_blocks": 2,
+        "segment_size": SIZE,
+        "memory_length": 8,
+    }
+
+
 # The unions that are no kind of the package.
-UNIONS = (ComposedHeads, ContentBlocksHeads, NeighbourBlocksHeads)
+UNIONS = (ComposedHeads, ContentBlocksHeads, NeighbourBlocksHeads, RecentBlocksHeads)
 # Sizes of a kind's own: of what its window has left there is more than a query reads.
 SIZES = {
     "ContentBlocksHeads": {"block_size": 2, "look_back": 0},
     "NeighbourBlocksHeads": {"block_size": 1, "segment_size": 8, "num_nodes": 1, "look_back": 0},
+    "RecentBlocksHeads": {"block_size": 2, "look_back": 0},
 }
 
 
@@ -118,8 +137,9 @@ def layers():
 
 
 # The names of all kinds, as parameters of tests; those that are slow run end to end.
+END_TO_END = ("NeighbourBlocksHeads", "RecentBlocksHeads")
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.end_to_end] if name == "NeighbourBlocksHeads" else [])
+    pytest.param(name, marks=[pytest.mark.end_to_end] if name in END_TO_END else [])
     for name in layers()
 ]
 

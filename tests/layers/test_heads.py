@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -37,6 +39,11 @@ UNIONS = {
     "window and blocks of nodes": [
         Window(8),
         SelectedBlocks(1, num_blocks=3, segment_size=8, num_nodes=1),
+    ],
+    "window, first tokens and blocks of the last positions": [
+        Window(4, look_back=0),
+        FirstTokens(3),
+        SelectedBlocks(2, num_blocks=2, segment_size=4, memory_length=8),
     ],
     "everything and persistent keys": [Everything(), Persistent(2)],
     "window, cluster of keys and persistent keys": [
@@ -236,11 +243,37 @@ def test_bad_unions(key_sets, message):
         ({"segment_size": 16, "num_nodes": 2}, "num_nodes needs segments of at least 8 blocks"),
         ({"num_nodes": 1, "num_blocks": 9}, "num_nodes times 8 must be at least num_blocks"),
         ({"deviation_weight": -1.0}, "deviation_weight must be"),
+        ({"memory_length": 0}, "memory_length must be an integer of at least 1, or None"),
+        ({"memory_length": 256.0}, "memory_length must be an integer of at least 1, or None"),
+        ({"memory_length": 384}, "multiple of segment_size. Received: memory_length=384, seg"),
+        ({"memory_length": 128}, "multiple of segment_size. Received: memory_length=128, seg"),
     ],
 )
 def test_bad_blocks(options, message):
     with pytest.raises(ValueError, match=message):
         SelectedBlocks(**{"block_size": 4, "num_blocks": 2, **options})
+
+
+def test_blocks_of_the_last_positions_are_causal():
+    heads = make("window, first tokens and blocks of the last positions")
+    message = "SelectedBlocks with memory_length=8 need use_causal_mask=True"
+    with pytest.raises(ValueError, match=message):
+        heads(*inputs())
+
+
+def test_budgets_above_the_text_are_all_keys():
+    """More blocks and nodes than there are, and a memory that is longer than the text."""
+    query, value, key = inputs()
+    blocks = SelectedBlocks(1, 800, segment_size=8, num_nodes=100, memory_length=800)
+    sets = {"blocks": [Window(8), FirstTokens(30), blocks], "all": [Everything()]}
+    outputs = [
+        Heads(HEADS, key_sets, dtype="float64")(query, value, key, use_causal_mask=True)
+        for key_sets in sets.values()
+    ]
+    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-12)
+    sets["blocks"] = [Window(8), blocks]
+    found = Heads(HEADS, sets["blocks"], dtype="float64")(query, value, key, use_causal_mask=True)
+    np.testing.assert_allclose(found, outputs[1], rtol=0, atol=1e-12)
 
 
 def test_only_one_set_has_relative_positions():
@@ -255,4 +288,8 @@ def test_a_union_has_the_abilities_of_all_its_sets():
     assert bounded.can_be_stateful and not bounded.cache_grows
     assert growing.cached_decoding and growing.cache_grows and not growing.can_be_stateful
     assert Heads(2, [Window(4), FirstTokens(2)]).can_be_stateful
+    blocks = SelectedBlocks(1, num_blocks=2, segment_size=4)
+    recent = dataclasses.replace(blocks, memory_length=8)
+    assert Heads(2, [Window(4), blocks]).cache_grows and not blocks.needs_causal_mask
+    assert Heads(2, [Window(4), recent]).can_be_stateful and recent.needs_causal_mask
     assert not bounded.takes_global_tokens and growing.takes_global_tokens

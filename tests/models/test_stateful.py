@@ -10,19 +10,36 @@ import tensorflow as tf
 
 from rt_keras.layers import (
     FullHeads,
+    Heads,
     LocalHeads,
     LocalRoutingHeads,
     RoutingHeads,
     RoutingMemoryHeads,
 )
+from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.stateful import cleared
+from rt_keras.ops import selected_blocks_chunk
 from rt_keras.t2t import T2TLocalHeads
 from tests.models import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 TOKENS = checks.random_tokens(2, 40)
+# With short pieces, the ring of its cache has 16 places, so it is overwritten several times.
+RECENT_BLOCKS = Heads(
+    2,
+    [
+        Window(4, look_back=0),
+        FirstTokens(1),
+        SelectedBlocks(2, num_blocks=1, segment_size=4, memory_length=8),
+    ],
+)
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 4)
 
 
 def make_model(**changes):
@@ -67,8 +84,9 @@ def read(model, state, chunks, **options):
             },
             marks=pytest.mark.end_to_end,
         ),
+        {"head_groups": [RECENT_BLOCKS]},
     ],
-    ids=["local_and_nearest", "local_routing", "routing_memory"],
+    ids=["local_and_nearest", "local_routing", "routing_memory", "selected_blocks"],
 )
 def test_rows_at_different_positions_equal_one_pass(changes):
     model = make_model(**changes)
@@ -128,10 +146,14 @@ def test_training_resumes_from_the_state():
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("options", [{}, {"loss_chunk_size": 5}], ids=str)
-def test_compiled_training_with_a_state(options):
+@pytest.mark.parametrize(
+    "options, changes",
+    [({}, {}), ({"loss_chunk_size": 5}, {}), ({}, {"head_groups": [RECENT_BLOCKS]})],
+    ids=["plain", "loss_chunk_size", "selected_blocks"],
+)
+def test_compiled_training_with_a_state(options, changes):
     """Training with a state works in compiled steps; statistics are collected."""
-    model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1), **options)
+    model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1, **changes), **options)
     compiled(model, jit_compile=True)
     model.make_stateful(2)
     losses = []

@@ -2,7 +2,14 @@ import pytest
 
 from rt_keras.keys import read_section
 from rt_keras.layers import Heads
-from rt_keras.layers.key_sets import Cluster, Persistent, Remembered, Strided, Window
+from rt_keras.layers.key_sets import (
+    Cluster,
+    Persistent,
+    Remembered,
+    SelectedBlocks,
+    Strided,
+    Window,
+)
 from rt_keras.models.head_keys import read_head_groups
 from rt_keras.models.head_kind import Place
 from rt_keras.models.model_section import ModelSection, check_heads, check_length, make_head_groups
@@ -96,6 +103,18 @@ def test_values_that_the_model_does_not_support_are_refused():
     check_heads(model_section(remembered))
     with pytest.raises(ValueError, match="the set remembered needs a causal_lm"):
         check_heads(model_section(remembered, kind="masked_lm"), ("encoder",))
+    blocks = {
+        "window.block_size": 16,
+        "selected_blocks.block_size": 2,
+        "selected_blocks.num_blocks": 4,
+        "selected_blocks.segment_size": 16,
+        "selected_blocks.memory_length": 32,
+    }
+    check_heads(model_section(blocks))
+    (heads,) = make_head_groups(model_section(blocks), Place(0))
+    assert heads.key_sets[1] == SelectedBlocks(2, 4, segment_size=16, memory_length=32)
+    with pytest.raises(ValueError, match="selected_blocks.memory_length is 32; outside a causal"):
+        check_heads(model_section(blocks, kind="masked_lm"), ("encoder",))
     with pytest.raises(ValueError, match="union.num_heads is 4; model.dialect t2t has no such"):
         check_heads(model_section(NEAR_AND_FAR, dialect="t2t"))
     with pytest.raises(ValueError, match="model.union has values but no heads"):

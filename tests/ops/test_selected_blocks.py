@@ -7,8 +7,7 @@ import tensorflow as tf
 from rt_keras.ops import block_selection, selected_blocks, selected_blocks_attention
 from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE
 from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE
-from rt_keras.ops.selected_blocks import selected_blocks_cache, selected_blocks_chunk
-from tests.ops import checks, chunk_checks
+from tests.ops import checks
 
 LENGTH = 45
 CONTENT = {"block_size": 2, "num_blocks": 3, "segment_size": 8, "window": (8, 1)}
@@ -21,6 +20,21 @@ CASES = {
     "first tokens in nodes": {**CONTENT, "block_size": 1, "num_nodes": 1, "num_first_tokens": 3},
     "more blocks than there are": {**CONTENT, "num_blocks": 50},
     "more nodes than there are": {**CONTENT, "block_size": 1, "num_blocks": 50, "num_nodes": 9},
+}
+
+# Causal alone: blocks of the last positions before the window.
+RECENT = {
+    "memory": {**CONTENT, "memory_length": 8},
+    "memory of neighbours": {**CONTENT, "memory_length": 16, "by_content": False},
+    "memory of nodes": {
+        **CONTENT,
+        "block_size": 1,
+        "num_blocks": 2,
+        "num_nodes": 1,
+        "num_first_tokens": 3,
+        "memory_length": 16,
+    },
+    "memory and large windows": {**CONTENT, "window": (16, 0), "memory_length": 8},
 }
 
 
@@ -78,6 +92,7 @@ def loop(
     deviation_weight=1.0,
     num_nodes=None,
     num_first_tokens=0,
+    memory_length=None,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -104,8 +119,11 @@ def loop(
             own = i // window_size
             before = max(own - look_back, 0) * window_size // block_size
             after = (own + look_back + 1) * window_size // block_size
+            first = 0 if memory_length is None else before - memory_length // block_size
             x = chosen_by["query"][b, h, i] / np.sqrt(depth)
-            allowed = [g for g in range(len(blocks)) if g < before or (not causal and g >= after)]
+            allowed = [
+                g for g in range(len(blocks)) if first <= g < before or (not causal and g >= after)
+            ]
             if num_nodes is not None:
                 score = {}
                 for node in {g // NODE_SIZE for g in allowed}:
@@ -150,6 +168,39 @@ def test_equation(case, causal):
     holds(checks.arrays(LENGTH), **CASES[case], causal=causal)
 
 
+@pytest.mark.parametrize("case", RECENT)
+def test_blocks_of_the_last_positions(case):
+    holds(checks.arrays(LENGTH), **RECENT[case], causal=True)
+
+
+def test_blocks_of_the_last_positions_with_padding():
+    inputs, mask = checks.arrays(LENGTH), checks.mask("scattered", LENGTH)
+    options = {**RECENT["memory"], "query_mask": mask, "key_mask": mask, "causal": True}
+    holds(inputs, **options)
+    checks.holds_compiled(attention, inputs, **options)
+
+
+def test_a_memory_of_all_positions_changes_nothing():
+    inputs = checks.tensors(checks.arrays(LENGTH))
+    expected = attention(**inputs, **CONTENT, causal=True)
+    found = attention(**inputs, **CONTENT, memory_length=48, causal=True)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"memory_length": 12}, "positive multiple of segment_size. Received: memory_length=12"),
+        ({"memory_length": 0}, "positive multiple of segment_size. Received: memory_length=0"),
+        ({"memory_length": 8, "causal": False}, "requires causal=True. Received: memory_length=8"),
+    ],
+)
+def test_bad_memories(options, message):
+    inputs = checks.tensors(checks.arrays(LENGTH))
+    with pytest.raises(ValueError, match=message):
+        attention(**inputs, **{**CONTENT, "causal": True, **options})
+
+
 @pytest.mark.parametrize("case", ["content", "nodes", "neighbours"])
 @pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
 def test_padding(padding, case):
@@ -176,38 +227,6 @@ def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
     inputs = checks.arrays(LENGTH)
     holds(inputs, **CASES[case], causal=True)
     checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
-
-
-def chunk(*arguments, **options):
-    (output, _), cache = selected_blocks_chunk(*arguments, **options)
-    return output, cache
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_chunks_are_one_pass(case):
-    options = CASES[case]
-    inputs = checks.arrays(LENGTH)
-    expected = attention(**checks.tensors(inputs), **options, causal=True)
-    names = ("block_size", "segment_size", "by_content", "num_first_tokens")
-    kept = {name: options[name] for name in names if name in options}
-    nothing = (tf.zeros([2, 2, 0, size], tf.float64) for size in (6, 5))
-    cache = selected_blocks_cache(*nothing, max_length=LENGTH, **kept)
-    ends = [1, 2, 15, 16, 17, 24, 40, 45]
-    found, _ = chunk_checks.in_chunks(cache, chunk, inputs, ends, **options)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    chunk_checks.rows_at_own_positions(cache, chunk, inputs, [7, 20], 19, **options)
-
-
-def test_a_cache_of_some_positions_is_that_of_chunks():
-    x = checks.tensors(checks.arrays(LENGTH))
-    options = {"block_size": 2, "segment_size": 8}
-    counts = tf.constant([20, 31])
-    cache = selected_blocks_cache(x["key"], x["value"], counts, max_length=LENGTH, **options)
-    for row, count in enumerate(counts.numpy()):
-        one = [x[name][row : row + 1, :, :count] for name in ("key", "value")]
-        alone = selected_blocks_cache(*one, max_length=LENGTH, **options)
-        for name, tensor in alone.items():
-            np.testing.assert_allclose(cache[name][row], tensor[0], rtol=0, atol=1e-12)
 
 
 def test_a_key_that_no_window_has_is_found():

@@ -11,11 +11,8 @@ from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.block_selection import NODE_SIZE
-from rt_keras.ops.selected_blocks import (
-    selected_blocks_attention,
-    selected_blocks_cache,
-    selected_blocks_chunk,
-)
+from rt_keras.ops.selected_blocks import check_memory_length, selected_blocks_attention
+from rt_keras.ops.selected_blocks_chunk import selected_blocks_cache, selected_blocks_chunk
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -27,7 +24,8 @@ class SelectedBlocks(ByOps):
     blocks consist of the keys of the text itself, so it works in models that were trained with full
     attention. It requires a `Window` without `sliding_window` whose `block_size` is a multiple of
     `segment_size`, and can also be combined with `FirstTokens` and `Persistent`. The cache keeps
-    all keys and values.
+    all keys and values; with a `memory_length`, only the last ones, so it does not grow with the
+    text.
 
     Args:
         block_size: int, number of keys in a block.
@@ -39,6 +37,9 @@ class SelectedBlocks(ByOps):
         deviation_weight: float, weight of a block's standard deviation in its score. Defaults to 1.
         num_nodes: int or None, number of nodes of 8 blocks that a query searches for blocks. None
             for all nodes. Defaults to None.
+        memory_length: int or None, number of positions before its window from which a query may
+            select blocks, a multiple of `segment_size`. Requires causal attention. None for all
+            positions. Defaults to None.
         window, num_first_tokens: the keys of other sets; set by the union.
 
     Raises:
@@ -56,7 +57,6 @@ class SelectedBlocks(ByOps):
     """
 
     name = "selected_blocks"
-    cache_grows = True
     reads_chunks = True
     always_with_logsumexp = True
     attention_op, chunk_op, step_op = map(
@@ -74,6 +74,9 @@ class SelectedBlocks(ByOps):
     num_nodes: int | None = key(
         None, "number of nodes of 8 blocks that a query searches, null for all", AT_LEAST_1
     )
+    memory_length: int | None = key(
+        None, "last positions before the window that blocks come from, null for all", AT_LEAST_1
+    )
     # Block size and look-back of the window, and the number of tokens of FirstTokens.
     window: tuple | None = in_union()
     num_first_tokens: int = dataclasses.field(default=0, repr=False, compare=False, kw_only=True)
@@ -85,6 +88,7 @@ class SelectedBlocks(ByOps):
                 "segment_size must be block_size times a power of 2. Received: "
                 f"segment_size={self.segment_size}, block_size={self.block_size}"
             )
+        check_memory_length(self.memory_length, self.segment_size)
         if self.num_nodes is None:
             return
         if blocks < NODE_SIZE:
@@ -97,6 +101,16 @@ class SelectedBlocks(ByOps):
                 f"num_nodes times {NODE_SIZE} must be at least num_blocks. Received: num_nodes="
                 f"{self.num_nodes}, num_blocks={self.num_blocks}"
             )
+
+    @property
+    def cache_grows(self):
+        """Returns whether queries may select blocks of all previous segments."""
+        return self.memory_length is None
+
+    @property
+    def needs_causal_mask(self):
+        """Returns whether the blocks are those of the last positions before a window."""
+        return self.memory_length is not None
 
     def beside(self, others):
         wrong = [x for x in others if not isinstance(x, (Window, FirstTokens, Persistent))]
@@ -122,15 +136,19 @@ class SelectedBlocks(ByOps):
         return self.num_blocks * self.block_size
 
     def prefill_state(self, heads, chunk, max_length):
-        count, kept = chunk.count, self._of_blocks
-        return selected_blocks_cache(chunk.keys, chunk.value, count, max_length=max_length, **kept)
+        options = {"max_length": max_length, "window": self.window, **self._of_blocks}
+        return selected_blocks_cache(chunk.keys, chunk.value, chunk.count, **options)
 
     def op_options(self, heads, chunk, joins):
         names = ("num_blocks", "window", "deviation_weight", "num_nodes")
         return {**self._of_blocks, **{name: getattr(self, name) for name in names}}
 
+    def described(self):
+        memory = self.memory_length
+        return "" if memory is None else f" with memory_length={memory}"
+
     @property
     def _of_blocks(self):
         """Returns the arguments of the ops that form blocks."""
-        names = ("block_size", "segment_size", "by_content", "num_first_tokens")
+        names = "block_size", "segment_size", "by_content", "num_first_tokens", "memory_length"
         return {name: getattr(self, name) for name in names}

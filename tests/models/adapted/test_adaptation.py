@@ -9,7 +9,14 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.layers import FullHeads, Heads, LocalHeads, RandomHeads
-from rt_keras.layers.key_sets import Cluster, FirstTokens, Persistent, Strided, Window
+from rt_keras.layers.key_sets import (
+    Cluster,
+    FirstTokens,
+    Persistent,
+    SelectedBlocks,
+    Strided,
+    Window,
+)
 from tests.models.adapted.checks import make_backbone
 from tests.models.adapted.llama_folder import write_llama
 
@@ -50,6 +57,17 @@ def test_what_sets_and_kinds_read():
     assert read_of([LocalHeads(4, block_size=3, sliding_window=4)]) == [(7, 0, 0)]
     assert read_of([LocalHeads(4, block_size=3)], "GPT2") == [(6, 0, 0)]
     assert read_of([FullHeads(4, memory_length=6)], "GPT2") == [(6, 0, 0)]
+
+
+def test_blocks_of_the_last_positions_have_a_bounded_cache():
+    recent = SelectedBlocks(2, num_blocks=3, segment_size=8, memory_length=16)
+    adapted = rt_keras.adapt(make_backbone("GPT2"), [Heads(4, [Window(8), recent])])
+    layer = adapted.adaptation.layers[0]
+    assert read_of([Heads(4, [Window(8), recent])], "GPT2") == [(16, 0, 6)]
+    # The window, and 16 + 16 + 256 positions with two summaries of each block.
+    of_position = 2 * 4 * 4 * (adapted.hidden_dim // 4)
+    assert layer.cache_bytes == (16 + 288 + 144) * of_position
+    assert layer.cache_bytes_per_token == 0
 
 
 def test_without_a_cache():

@@ -1,0 +1,309 @@
+"""Attention to selected blocks of keys, one chunk of positions at a time."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, take_places
+from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
+from rt_keras.ops.rings import numbers_of_places
+from rt_keras.ops.selected_blocks import (
+    attend_to_best,
+    check_memory_length,
+    counts_in_segments,
+    counts_of_blocks,
+    in_order,
+    not_first,
+    order_of_segments,
+    reach_of,
+    summaries,
+)
+
+# With a `memory_length`, a chunk is read in pieces of at least this many positions. Smaller pieces
+# save memory but take longer to compile.
+PIECE = 256
+
+
+class _Blocks(NamedTuple):
+    """The arguments that form blocks; see `selected_blocks_attention`."""
+
+    block_size: int
+    segment_size: int
+    by_content: bool
+    num_first_tokens: int
+    memory_length: int | None
+    window: tuple | None
+
+    @property
+    def piece(self):
+        """The number of positions in a piece, a multiple of `segment_size`."""
+        return ceil_div(PIECE, self.segment_size) * self.segment_size
+
+    @property
+    def places_of_ring(self):
+        """The number of places of a ring.
+
+        A query sees up to `memory_length` positions before its window, and the window has up to
+        `(look_back + 1) * window_size`. Further places hold the positions of a piece that follow
+        its first query.
+        """
+        window_size, look_back = self.window
+        return self.memory_length + (look_back + 1) * window_size + self.piece
+
+
+def selected_blocks_cache(
+    key,
+    value,
+    count=None,
+    *,
+    max_length,
+    block_size,
+    segment_size,
+    by_content=True,
+    num_first_tokens=0,
+    memory_length=None,
+    window=None,
+):
+    """Returns the cache of `selected_blocks_chunk`.
+
+    Keys and values of segments that have ended are in the order of their blocks, others in their
+    original order. With a `memory_length`, the cache is a ring, in which position p is at place
+    p modulo `places`. Otherwise it is at place p.
+
+    Args:
+        key: `[batch, key_heads, length, depth]`, keys of the first positions.
+        value: `[batch, key_heads, length, value_depth]`.
+        count: int scalar or `[batch]`, number of positions, the first ones; the others are padding.
+            Defaults to None, for no padding.
+        max_length: int, maximum number of positions. Not used with a `memory_length`.
+        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
+        memory_length: see `selected_blocks_attention`.
+        window: see `selected_blocks_attention`. Only required with a `memory_length`.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, key_heads, places, ...]`, and of "mean" and
+        "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`.
+    """
+    check_memory_length(memory_length, segment_size)
+    blocks = _Blocks(block_size, segment_size, by_content, num_first_tokens, memory_length, window)
+    places = ceil_div(max_length, segment_size) * segment_size
+    if memory_length is not None:
+        places = blocks.places_of_ring
+    no_key, no_value = key[:, :, :0], value[:, :, :0]
+    empty = {
+        "key": pad_to(no_key, places),
+        "value": pad_to(no_value, places),
+        "mean": pad_to(no_key, places // block_size),
+        "variance": pad_to(no_key, places // block_size),
+    }
+    count = size(key, 2) if count is None else count
+    if size(key, 2) == 0 or (isinstance(count, int) and count == 0):
+        return empty
+    if memory_length is None:
+        key, value = key[:, :, :places], value[:, :, :places]
+    return _with_prompt(empty, key, value, count, blocks)
+
+
+def selected_blocks_chunk(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    num_blocks,
+    segment_size,
+    window,
+    count=None,
+    by_content=True,
+    deviation_weight=1.0,
+    num_nodes=None,
+    num_first_tokens=0,
+    memory_length=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Computes causal `selected_blocks_attention` of a chunk, given the previous positions.
+
+    Args:
+        query: `[batch, heads, length, depth]`. For a decode step, the length is 1.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        cache: cache from `selected_blocks_cache` or from the last chunk. Without a `memory_length`,
+            it must have room for this chunk.
+        position: int scalar, position of the first token; or int `[batch]`, one for each row.
+        count: int scalar or `[batch]`, number of positions of the chunk, the first ones; the others
+            are padding, whose outputs are undefined. Defaults to None, for no padding.
+        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
+        num_blocks, window, deviation_weight, num_nodes: see `selected_blocks_attention`.
+        memory_length, dropout, seed: see `selected_blocks_attention`.
+
+    Returns:
+        Tuple of a tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
+        `[batch, heads, length]`, and the cache with these positions.
+
+    Raises:
+        ValueError: if the chunk is known to exceed the cache, or the cache is not that of the
+            `memory_length`.
+
+    >>> x = tf.random.normal([1, 2, 40, 4])
+    >>> blocks = {"block_size": 2, "segment_size": 8}
+    >>> cache = selected_blocks_cache(x[:, :, :30], x[:, :, :30], max_length=40, **blocks)
+    >>> rest = x[:, :, 30:]
+    >>> (output, _), cache = selected_blocks_chunk(
+    ...     rest, rest, rest, cache, 30, num_blocks=3, window=(8, 1), **blocks
+    ... )
+    >>> output.shape
+    TensorShape([1, 2, 10, 4])
+    """
+    length, places = size(query, 2), size(cache["key"], 2)
+    count = length if count is None else count
+    blocks = _Blocks(block_size, segment_size, by_content, num_first_tokens, memory_length, window)
+    options = num_blocks, num_nodes, deviation_weight, dropout
+    if memory_length is None:
+        check_position(tf.reduce_max(position + count) - 1, places)
+        return _read(query, key, value, cache, position, count, blocks, *options, seed)
+    check_memory_length(memory_length, segment_size)
+    if places != blocks.places_of_ring:
+        raise ValueError(
+            f"With memory_length={memory_length}, the cache must have {blocks.places_of_ring} "
+            f"places. Received: {places}"
+        )
+    outputs = []
+    # A longer piece would overwrite keys that its first queries may select.
+    starts = range(0, length, blocks.piece)
+    seeds = _seeds(seed, len(starts))
+    for start, seed in zip(starts, seeds, strict=True):
+        piece = [x[:, :, start : start + blocks.piece] for x in (query, key, value)]
+        here = tf.clip_by_value(count - start, 0, size(piece[0], 2))
+        output, cache = _read(*piece, cache, position + start, here, blocks, *options, seed)
+        outputs.append(output)
+    return tuple(tf.concat(x, axis=2) for x in zip(*outputs)), cache
+
+
+def _seeds(seed, count):
+    """Returns a seed for each piece; the seed itself if there is one piece."""
+    if seed is None or count == 1:
+        return [seed] * count
+    return tf.unstack(tf.random.split(seed, count))
+
+
+def _read(query, key, value, cache, position, count, blocks, *options):
+    """Adds positions to the cache, and computes their attention; see `selected_blocks_chunk`."""
+    cache = _with_chunk(cache, key, value, position, count, blocks)
+    own = places_of_rows(position, tf.range(size(query, 2)))
+    reach = reach_of(own, blocks.window, blocks.block_size, True, blocks.memory_length)
+    found, segment_size, places = cache, blocks.segment_size, size(cache["key"], 2)
+    if blocks.memory_length is None:
+        real = not_first(places, blocks.num_first_tokens)
+        counts = counts_of_blocks(real, blocks.block_size, segment_size)
+    else:
+        ended = tf.reshape((position + count) // segment_size, [-1])
+        segment = numbers_of_places(ended, places // segment_size)
+        found = {**cache, "number": _parts_of(segment, segment_size // blocks.block_size)}
+        first = blocks.num_first_tokens - segment * segment_size
+        keys = segment_size - tf.clip_by_value(first, 0, segment_size)
+        counts = counts_in_segments(keys, blocks.block_size, segment_size)
+    return attend_to_best(query, found, reach, counts, *options), cache
+
+
+def _parts_of(segment, parts):
+    """Returns the numbers of the parts of each segment, int `[batch or 1, segments * parts]`.
+
+    Args:
+        segment: int `[batch or 1, segments]`.
+        parts: int, number of parts in a segment, such as blocks or positions.
+
+    >>> _parts_of(tf.constant([[4, 0]]), 2).numpy().tolist()
+    [[8, 9, 0, 1]]
+    """
+    numbers = segment[..., None] * parts + tf.range(parts)
+    return tf.reshape(numbers, [size(segment, 0), size(segment, 1) * parts])
+
+
+def _with_prompt(cache, key, value, count, blocks):
+    """Returns an empty cache with the last segments of the first positions that it has room for."""
+    length, segment_size = size(key, 2), blocks.segment_size
+    count = tf.minimum(places_of_rows(count, 0), length)
+    number = min(ceil_div(length, segment_size), size(cache["key"], 2) // segment_size)
+    segment = tf.maximum(ceil_div(count, segment_size) - number, 0) + tf.range(number)
+    rows = _parts_of(segment, segment_size)
+    real = (rows < count)[:, None, :, None]
+
+    def of_segments(x):
+        x = take_places(pad_axis(x, 2, 0, -length % segment_size), rows)
+        return tf.where(real, x, tf.zeros_like(x))
+
+    ended = segment < count // segment_size
+    return _with_segments(cache, of_segments(key), of_segments(value), segment, ended, blocks)
+
+
+def _with_chunk(cache, key, value, position, count, blocks):
+    """Returns a cache with the positions of a chunk, and with blocks of segments that end there."""
+    length, places = size(key, 2), size(cache["key"], 2)
+    is_ring, segment_size = blocks.memory_length is not None, blocks.segment_size
+    if length == 1:
+        place = position % places if is_ring else position
+        cache = write(cache, place, tf.reshape(count, [-1]), key=key, value=value)
+    elif is_ring:
+        cache = _with_piece(cache, position, count, key=key, value=value)
+    else:
+        cache = write_chunk(cache, position, count, key=key, value=value)
+    # The segments that can end there.
+    number = min(ceil_div(length, segment_size), places // segment_size)
+    position, count = places_of_rows(position, 0), places_of_rows(count, 0)
+    segment = position // segment_size + tf.range(number)
+    ended = segment < (position + count) // segment_size
+    if not is_ring:
+        ended &= segment < places // segment_size
+    rows = _parts_of(segment, segment_size) % places
+    key, value = (take_places(cache[name], rows) for name in ("key", "value"))
+    return _with_segments(cache, key, value, segment, ended, blocks)
+
+
+def _with_piece(cache, position, count, **piece):
+    """Returns a ring with the positions of a piece, which is not longer than the ring."""
+    kept = cache["key"]
+    offsets = tf.range(size(piece["key"], 2))
+    places = places_of_rows(position, offsets) % size(kept, 2)
+    is_new = (offsets < places_of_rows(count, 0))[:, None, :, None]
+    rows = {
+        name: tf.where(is_new, tf.cast(x, kept.dtype), take_places(cache[name], places))
+        for name, x in piece.items()
+    }
+    return put_places(cache, places, **rows)
+
+
+def _with_segments(cache, key, value, segment, ended, blocks):
+    """Returns a cache with some segments, of which those that have ended are in blocks.
+
+    Args:
+        cache: see `selected_blocks_cache`.
+        key, value: `[batch, key_heads, segments * segment_size, ...]`, in the order of positions.
+        segment: int `[batch or 1, segments]`, the numbers of the segments.
+        ended: bool `[batch or 1, segments]`.
+        blocks: `_Blocks`.
+    """
+    places, segment_size = size(cache["key"], 2), blocks.segment_size
+    rows = _parts_of(segment, segment_size)
+    real = rows >= blocks.num_first_tokens
+    shape = [size(key, 0), size(key, 1), size(segment, 1), segment_size]
+    as_it_is = tf.broadcast_to(tf.range(segment_size), shape)
+
+    def order():
+        found = order_of_segments(key, real, blocks.block_size, segment_size, blocks.by_content)
+        return tf.where(ended[:, None, :, None], found, as_it_is)
+
+    order = tf.cond(tf.reduce_any(ended), order, lambda: as_it_is)
+    key, value = in_order(key, order), in_order(value, order)
+    cache = put_places(cache, rows % places, key=key, value=value)
+    counts = counts_of_blocks(real, blocks.block_size, segment_size)
+    parts = segment_size // blocks.block_size
+    numbers = _parts_of(segment, parts) % (places // blocks.block_size)
+    ended = tf.repeat(ended, parts, axis=1)[:, None, :, None]
+    found = {
+        name: tf.where(ended, x, take_places(cache[name], numbers))
+        for name, x in summaries(key, counts, blocks.block_size).items()
+    }
+    return put_places(cache, numbers, **found)

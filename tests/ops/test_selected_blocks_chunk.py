@@ -1,0 +1,217 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import selected_blocks_chunk
+from tests.ops import checks, chunk_checks
+from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
+
+# With short pieces, rings have 32 to 40 places, and are overwritten several times.
+LONG = 150
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    """Pieces of one segment."""
+    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 1)
+
+
+def chunk(*arguments, **options):
+    (output, _), cache = selected_blocks_chunk.selected_blocks_chunk(*arguments, **options)
+    return output, cache
+
+
+def new_cache(options, key=None, value=None, count=None, max_length=LENGTH):
+    """The cache of some positions; of none without keys."""
+    names = ("block_size", "segment_size", "by_content", "num_first_tokens", "memory_length")
+    kept = {name: options[name] for name in (*names, "window") if name in options}
+    if key is None:
+        key, value = (tf.zeros([2, 2, 0, size], tf.float64) for size in (6, 5))
+    return selected_blocks_chunk.selected_blocks_cache(
+        key, value, count, max_length=max_length, **kept
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chunks_are_one_pass(case):
+    options = CASES[case]
+    inputs = checks.arrays(LENGTH)
+    expected = attention(**checks.tensors(inputs), **options, causal=True)
+    cache = new_cache(options)
+    ends = [1, 2, 15, 16, 17, 24, 40, 45]
+    found, _ = chunk_checks.in_chunks(cache, chunk, inputs, ends, **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    chunk_checks.rows_at_own_positions(cache, chunk, inputs, [7, 20], 19, **options)
+
+
+def test_a_cache_of_some_positions_is_that_of_chunks():
+    x = checks.tensors(checks.arrays(LENGTH))
+    options = {"block_size": 2, "segment_size": 8}
+    counts = tf.constant([20, 31])
+    cache = new_cache(options, x["key"], x["value"], counts)
+    for row, count in enumerate(counts.numpy()):
+        one = [x[name][row : row + 1, :, :count] for name in ("key", "value")]
+        alone = new_cache(options, *one)
+        for name, tensor in alone.items():
+            np.testing.assert_allclose(cache[name][row], tensor[0], rtol=0, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def long_inputs():
+    return checks.arrays(LONG)
+
+
+@pytest.fixture(scope="module")
+def expected(long_inputs):
+    """The outputs of one pass, by the names of the cases."""
+    given = checks.tensors(long_inputs)
+    return {
+        case: np.asarray(attention(**given, **options, causal=True))
+        for case, options in RECENT.items()
+    }
+
+
+@pytest.mark.parametrize("case", RECENT)
+def test_chunks_of_a_ring_are_one_pass(case, long_inputs, expected):
+    """Unaligned chunks, among them one that is longer than the ring."""
+    options = RECENT[case]
+    cache = new_cache(options)
+    ends = [1, 2, 15, 16, 17, 24, 40, 45, 110, 111, 118, 141, LONG]
+    found, _ = chunk_checks.in_chunks(cache, chunk, long_inputs, ends, **options)
+    np.testing.assert_allclose(found, expected[case], rtol=0, atol=1e-12)
+    chunk_checks.rows_at_own_positions(cache, chunk, long_inputs, [61, 130], 20, **options)
+
+
+@pytest.mark.parametrize("case", ["memory", "memory of nodes"])
+def test_pieces_of_several_segments(case, long_inputs, expected, monkeypatch):
+    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 20)
+    options = RECENT[case]
+    found, _ = chunk_checks.in_chunks(
+        new_cache(options), chunk, long_inputs, [3, 70, 93, LONG], **options
+    )
+    np.testing.assert_allclose(found, expected[case], rtol=0, atol=1e-12)
+    chunk_checks.rows_at_own_positions(
+        new_cache(options), chunk, long_inputs, [61, 90], 60, **options
+    )
+
+
+@pytest.mark.parametrize("case", ["memory", "memory of nodes"])
+def test_steps_of_a_ring_are_one_pass(case, long_inputs, expected):
+    """Compiled steps, from a prompt that is longer than the ring; rows at different positions."""
+    options, x = RECENT[case], checks.tensors(long_inputs)
+    starts = np.array([67, 72])
+    cache = new_cache(options, x["key"], x["value"], tf.constant(starts, tf.int32))
+
+    @tf.function(jit_compile=True)
+    def step(query, key, value, cache, position, count):
+        return chunk(query, key, value, cache, position, count=count, **options)
+
+    position, number = starts, 0
+    while np.any(position < LONG):
+        number += 1
+        count = ((np.arange(2) + number) % 3 > 0) & (position < LONG)
+        places = np.minimum(position, LONG - 1)[:, None]
+        one = [
+            tf.gather(x[name], places, axis=2, batch_dims=1) for name in ("query", "key", "value")
+        ]
+        output, after = step(
+            *one, cache, tf.constant(position, tf.int32), tf.constant(count, tf.int32)
+        )
+        for row in np.flatnonzero(count):
+            wanted = expected[case][row, :, position[row]]
+            np.testing.assert_allclose(output[row, :, 0], wanted, rtol=0, atol=1e-12)
+        for name, kept in cache.items():
+            np.testing.assert_array_equal(after[name][~count], kept[~count])
+        cache, position = after, position + count
+
+
+@pytest.mark.parametrize("counts", [[150, 150], [97, 31], [8, 0]])
+def test_a_ring_of_a_prompt(counts, long_inputs, expected):
+    """A chunk continues a prompt; what follows the prompt in the given keys does not matter."""
+    options, x = RECENT["memory of nodes"], checks.tensors(long_inputs)
+    counts = np.minimum(counts, LONG - 20)
+    junk = tf.constant(np.arange(LONG) >= counts[:, None], tf.float64)[:, None, :, None]
+    count = int(counts[0]) if counts[0] == counts[1] else tf.constant(counts, tf.int32)
+    cache = new_cache(options, x["key"] + 10 * junk, x["value"] + 10 * junk, count)
+    rows = counts[:, None] + np.arange(20)
+    inputs = [tf.gather(x[name], rows, axis=2, batch_dims=1) for name in ("query", "key", "value")]
+    compiled = tf.function(chunk, jit_compile=True)
+    found, _ = compiled(*inputs, cache, tf.constant(counts, tf.int32), **options)
+    wanted = [expected["memory of nodes"][row, :, rows[row]] for row in range(2)]
+    np.testing.assert_allclose(found, np.swapaxes(wanted, 1, 2), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("start", [60, 64])
+def test_gradients_of_a_ring(start):
+    """Several pieces have the gradients of one pass with constant earlier positions."""
+    options, inputs = RECENT["memory"], checks.arrays(91)
+    chunk_checks.gradients_stay_in_the_chunk(
+        new_cache(options),
+        chunk,
+        lambda **arguments: attention(**arguments, causal=True),
+        inputs,
+        start,
+        **options,
+    )
+
+
+def test_padding_of_pieces_does_not_change_a_ring(long_inputs):
+    options, x = RECENT["memory"], checks.tensors(long_inputs)
+    names = ("query", "key", "value")
+    _, cache = chunk(*(x[name][:, :, :50] for name in names), new_cache(options), 0, **options)
+    alone, padded = (
+        chunk(*(x[name][:, :, 50:end] for name in names), cache, 50, count=13, **options)
+        for end in (63, 80)
+    )
+    np.testing.assert_allclose(padded[0][:, :, :13], alone[0], rtol=0, atol=1e-12)
+    for name, kept in alone[1].items():
+        np.testing.assert_allclose(padded[1][name], kept, rtol=0, atol=1e-12)
+
+
+def test_what_is_forgotten_has_no_influence(long_inputs, expected):
+    """The window begins at 136 and the blocks before it at 128."""
+    options, x = RECENT["memory"], dict(long_inputs)
+    for name in ("key", "value"):
+        x[name] = x[name] + 7.0 * (np.arange(LONG) < 128)[:, None]
+    found, _ = chunk_checks.in_chunks(new_cache(options), chunk, x, [77, LONG], **options)
+    one_pass = attention(**checks.tensors(x), **options, causal=True)
+    for output in (found, one_pass):
+        np.testing.assert_allclose(
+            output[:, :, 144:], expected["memory"][:, :, 144:], rtol=0, atol=1e-12
+        )
+    # One block more would have been changed.
+    more = {**options, "memory_length": 16}
+    found = attention(**checks.tensors(x), **more, causal=True)
+    kept = attention(**checks.tensors(long_inputs), **more, causal=True)
+    assert np.abs(found - kept)[:, :, 144:].max() > 1e-3
+
+
+def test_the_size_of_a_ring_does_not_depend_on_the_length():
+    caches = [new_cache(RECENT["memory"], max_length=length) for length in (1, 2**30)]
+    for name, x in caches[0].items():
+        assert x.shape == caches[1][name].shape
+    # The memory, two blocks of the window, and a segment.
+    assert caches[0]["key"].shape == [2, 2, 8 + 16 + 8, 6]
+
+
+def test_dropout_of_pieces_differs():
+    options = {**RECENT["memory"], "dropout": 0.5, "seed": [1, 2]}
+    x = {name: np.ones([2, 2, 80, 4]) for name in ("query", "key", "value")}
+    found, _ = chunk_checks.in_chunks(new_cache_of_ones(), chunk, x, [80], **options)
+    again, _ = chunk_checks.in_chunks(new_cache_of_ones(), chunk, x, [80], **options)
+    np.testing.assert_array_equal(found, again)
+    assert np.any(found[:, :, 32:40] != found[:, :, 40:48])
+
+
+def new_cache_of_ones():
+    nothing = tf.zeros([2, 2, 0, 4], tf.float64)
+    return new_cache(RECENT["memory"], nothing, nothing)
+
+
+def test_a_cache_of_another_memory():
+    x = checks.tensors(checks.arrays(10))
+    cache = new_cache(RECENT["memory"])
+    with pytest.raises(ValueError, match="With memory_length=16, .* 40 places. Received: 32"):
+        chunk(**x, cache=cache, position=0, **{**RECENT["memory"], "memory_length": 16})
+    with pytest.raises(ValueError, match="multiple of segment_size. Received: memory_length=9"):
+        new_cache({**RECENT["memory"], "memory_length": 9})
