@@ -19,9 +19,9 @@ from rt_keras.ops.selected_blocks import (
     summaries,
 )
 
-# With a `memory_length`, a chunk is read in pieces of at least this many positions. Smaller pieces
+# With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
 # save memory but take longer to compile.
-PIECE = 256
+SLICE_LENGTH = 256
 
 
 class _Blocks(NamedTuple):
@@ -35,20 +35,20 @@ class _Blocks(NamedTuple):
     window: tuple | None
 
     @property
-    def piece(self):
-        """The number of positions in a piece, a multiple of `segment_size`."""
-        return ceil_div(PIECE, self.segment_size) * self.segment_size
+    def slice_length(self):
+        """The number of positions in a slice, a multiple of `segment_size`."""
+        return ceil_div(SLICE_LENGTH, self.segment_size) * self.segment_size
 
     @property
     def places_of_ring(self):
         """The number of places of a ring.
 
         A query sees up to `memory_length` positions before its window, and the window has up to
-        `(look_back + 1) * window_size`. Further places hold the positions of a piece that follow
+        `(look_back + 1) * window_size`. Further places hold the positions of a slice that follow
         its first query.
         """
         window_size, look_back = self.window
-        return self.memory_length + (look_back + 1) * window_size + self.piece
+        return self.memory_length + (look_back + 1) * window_size + self.slice_length
 
 
 def selected_blocks_cache(
@@ -171,19 +171,19 @@ def selected_blocks_chunk(
             f"places. Received: {places}"
         )
     outputs = []
-    # A longer piece would overwrite keys that its first queries may select.
-    starts = range(0, length, blocks.piece)
+    # A longer slice would overwrite keys that its first queries may select.
+    starts = range(0, length, blocks.slice_length)
     seeds = _seeds(seed, len(starts))
     for start, seed in zip(starts, seeds, strict=True):
-        piece = [x[:, :, start : start + blocks.piece] for x in (query, key, value)]
-        here = tf.clip_by_value(count - start, 0, size(piece[0], 2))
-        output, cache = _read(*piece, cache, position + start, here, blocks, *options, seed)
+        rows = [x[:, :, start : start + blocks.slice_length] for x in (query, key, value)]
+        here = tf.clip_by_value(count - start, 0, size(rows[0], 2))
+        output, cache = _read(*rows, cache, position + start, here, blocks, *options, seed)
         outputs.append(output)
     return tuple(tf.concat(x, axis=2) for x in zip(*outputs)), cache
 
 
 def _seeds(seed, count):
-    """Returns a seed for each piece; the seed itself if there is one piece."""
+    """Returns a seed for each slice; the seed itself if there is one slice."""
     if seed is None or count == 1:
         return [seed] * count
     return tf.unstack(tf.random.split(seed, count))
@@ -247,7 +247,7 @@ def _with_chunk(cache, key, value, position, count, blocks):
         place = position % places if is_ring else position
         cache = write(cache, place, tf.reshape(count, [-1]), key=key, value=value)
     elif is_ring:
-        cache = _with_piece(cache, position, count, key=key, value=value)
+        cache = _with_slice(cache, position, count, key=key, value=value)
     else:
         cache = write_chunk(cache, position, count, key=key, value=value)
     # The segments that can end there.
@@ -262,15 +262,15 @@ def _with_chunk(cache, key, value, position, count, blocks):
     return _with_segments(cache, key, value, segment, ended, blocks)
 
 
-def _with_piece(cache, position, count, **piece):
-    """Returns a ring with the positions of a piece, which is not longer than the ring."""
+def _with_slice(cache, position, count, **new):
+    """Returns a ring with the positions of a slice, which is not longer than the ring."""
     kept = cache["key"]
-    offsets = tf.range(size(piece["key"], 2))
+    offsets = tf.range(size(new["key"], 2))
     places = places_of_rows(position, offsets) % size(kept, 2)
     is_new = (offsets < places_of_rows(count, 0))[:, None, :, None]
     rows = {
         name: tf.where(is_new, tf.cast(x, kept.dtype), take_places(cache[name], places))
-        for name, x in piece.items()
+        for name, x in new.items()
     }
     return put_places(cache, places, **rows)
 

@@ -78,7 +78,7 @@ class SaysItGivesWeights(LocalHeads):
         return super().attend(**arguments) ** 2
 
 
-class SaysItReadsPieces(StridedHeads):
+class SaysItReadsChunks(StridedHeads):
     """Chunks are read position by position."""
 
     reads_chunks = True
@@ -107,7 +107,7 @@ class ForgetsAnOption(RandomHeads):
         SaysItIsBounded,
         SaysItTakesMasks,
         SaysItGivesWeights,
-        SaysItReadsPieces,
+        SaysItReadsChunks,
         StepsElsewhere,
     ],
     ids=lambda liar: liar.__name__,

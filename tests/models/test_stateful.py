@@ -26,7 +26,7 @@ from tests.models import checks
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 TOKENS = checks.random_tokens(2, 40)
-# With short pieces, the ring of its cache has 16 places, so it is overwritten several times.
+# With short slices, the ring of its cache has 16 places, so it is overwritten several times.
 RECENT_BLOCKS = Heads(
     2,
     [
@@ -38,8 +38,8 @@ RECENT_BLOCKS = Heads(
 
 
 @pytest.fixture(autouse=True)
-def short_pieces(monkeypatch):
-    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 4)
+def short_slices(monkeypatch):
+    monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", 4)
 
 
 def make_model(**changes):

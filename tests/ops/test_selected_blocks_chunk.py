@@ -6,14 +6,14 @@ from rt_keras.ops import selected_blocks_chunk
 from tests.ops import checks, chunk_checks
 from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
 
-# With short pieces, rings have 32 to 40 places, and are overwritten several times.
+# With short slices, rings have 32 to 40 places, and are overwritten several times.
 LONG = 150
 
 
 @pytest.fixture(autouse=True)
-def short_pieces(monkeypatch):
-    """Pieces of one segment."""
-    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 1)
+def short_slices(monkeypatch):
+    """Slices of one segment."""
+    monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", 1)
 
 
 def chunk(*arguments, **options):
@@ -83,8 +83,8 @@ def test_chunks_of_a_ring_are_one_pass(case, long_inputs, expected):
 
 
 @pytest.mark.parametrize("case", ["memory", "memory of nodes"])
-def test_pieces_of_several_segments(case, long_inputs, expected, monkeypatch):
-    monkeypatch.setattr(selected_blocks_chunk, "PIECE", 20)
+def test_slices_of_several_segments(case, long_inputs, expected, monkeypatch):
+    monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", 20)
     options = RECENT[case]
     found, _ = chunk_checks.in_chunks(
         new_cache(options), chunk, long_inputs, [3, 70, 93, LONG], **options
@@ -143,7 +143,7 @@ def test_a_ring_of_a_prompt(counts, long_inputs, expected):
 
 @pytest.mark.parametrize("start", [60, 64])
 def test_gradients_of_a_ring(start):
-    """Several pieces have the gradients of one pass with constant earlier positions."""
+    """Several slices have the gradients of one pass with constant earlier positions."""
     options, inputs = RECENT["memory"], checks.arrays(91)
     chunk_checks.gradients_stay_in_the_chunk(
         new_cache(options),
@@ -155,7 +155,7 @@ def test_gradients_of_a_ring(start):
     )
 
 
-def test_padding_of_pieces_does_not_change_a_ring(long_inputs):
+def test_padding_of_slices_does_not_change_a_ring(long_inputs):
     options, x = RECENT["memory"], checks.tensors(long_inputs)
     names = ("query", "key", "value")
     _, cache = chunk(*(x[name][:, :, :50] for name in names), new_cache(options), 0, **options)
@@ -194,7 +194,7 @@ def test_the_size_of_a_ring_does_not_depend_on_the_length():
     assert caches[0]["key"].shape == [2, 2, 8 + 16 + 8, 6]
 
 
-def test_dropout_of_pieces_differs():
+def test_dropout_of_slices_differs():
     options = {**RECENT["memory"], "dropout": 0.5, "seed": [1, 2]}
     x = {name: np.ones([2, 2, 80, 4]) for name in ("query", "key", "value")}
     found, _ = chunk_checks.in_chunks(new_cache_of_ones(), chunk, x, [80], **options)
