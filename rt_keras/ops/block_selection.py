@@ -9,6 +9,8 @@ from rt_keras.ops.largest import indices_of_largest
 
 # Number of blocks in a node of the tree.
 NODE_SIZE = 8
+# The names of means and variances of blocks and nodes.
+SUMMARIES = ("mean", "variance", "node_mean", "node_variance")
 # A block or node has its full weight if its score exceeds the best unselected one by this much.
 FADE = 0.25
 # Its exp() is 0, and float16 can represent it.
@@ -27,9 +29,9 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         query: `[batch, key_heads, length, queries, depth]`, scaled; `queries` heads share a key
             head.
         blocks: dictionary of "mean" and "variance" of the keys of each block,
-            `[batch, key_heads, blocks, depth]`, and optionally of "number", the number of each
-            block in the sequence, int `[batch or 1, blocks]`. The numbers in a node are
-            consecutive.
+            `[batch, key_heads, blocks, depth]`; with `num_nodes`, of those of each node, see
+            `node_summaries`; and optionally of "number", the number of each block in the sequence,
+            int `[batch or 1, blocks]`. The numbers in a node are consecutive.
         reach: `Reach` of the queries.
         counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight: see `selected_blocks_attention`.
@@ -42,14 +44,14 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
     query = tf.stop_gradient(query)
     batch, key_heads, total, _ = sizes(blocks["mean"])
     counts = tf.broadcast_to(counts, [batch, total])
-    mean, variance = (tf.cast(blocks[name], query.dtype) for name in ("mean", "variance"))
-    shared, rows = {"counts": counts, "mean": mean, "variance": variance}, size(query, 3)
+    names = ["mean", "variance"] if num_nodes is None else SUMMARIES
+    shared, rows = {name: tf.cast(blocks[name], query.dtype) for name in names}, size(query, 3)
     choose, elements, at_once = _best, rows * key_heads * total, SCORED_AT_ONCE
     if num_nodes is not None:
-        shared = {"counts": counts, **_nodes(mean, variance, counts)}
+        shared = _in_nodes(shared, counts)
         choose, elements = _best_of_nodes, rows * key_heads * NODE_SIZE * num_nodes
         at_once = COMPARED_AT_ONCE
-
+    shared["counts"] = counts
     if "number" in blocks:
         shared["number"] = blocks["number"]
 
@@ -141,43 +143,57 @@ def _with_deviation(products, summaries, query, deviation_weight):
     return score
 
 
-def _nodes(mean, variance, counts):
-    """Computes the nodes of the tree. Each node has `NODE_SIZE` consecutive blocks.
+def node_summaries(mean, variance, counts):
+    """Computes mean and variance of the keys of each node, `NODE_SIZE` consecutive blocks.
 
     Args:
-        mean, variance: `[batch, key_heads, blocks, depth]`.
-        counts: int `[batch, blocks]`.
+        mean, variance: those of each block, `[batch, key_heads, blocks, depth]`. The number of
+            blocks is a multiple of `NODE_SIZE`.
+        counts: int `[batch or 1, blocks]`, number of keys in each block.
 
     Returns:
-        A dictionary of "node" and "node_variance", the mean and variance of their keys,
-        `[batch, key_heads, nodes, depth]`; "means" and "variances", those of their blocks,
-        `[batch * key_heads * nodes, NODE_SIZE * depth]`; and "node_counts", int
-        `[batch * nodes, NODE_SIZE]`.
+        A dictionary of "node_mean" and "node_variance", `[batch, key_heads, nodes, depth]`.
     """
     batch, key_heads, total, depth = sizes(mean)
     nodes = total // NODE_SIZE
-    counts = tf.reshape(counts, [batch, 1, nodes, NODE_SIZE, 1])
-    weight = tf.cast(counts, mean.dtype)
+    weight = tf.reshape(tf.cast(counts, mean.dtype), [size(counts, 0), 1, nodes, NODE_SIZE, 1])
     weight /= tf.maximum(tf.reduce_sum(weight, axis=3, keepdims=True), 1)
     means, spreads = (
         tf.reshape(x, [batch, key_heads, nodes, NODE_SIZE, depth]) for x in (mean, variance)
     )
     node = tf.reduce_sum(means * weight, axis=3)
     spreads += tf.square(means - node[:, :, :, None])
+    return {"node_mean": node, "node_variance": tf.reduce_sum(spreads * weight, axis=3)}
+
+
+def _in_nodes(blocks, counts):
+    """Returns the arguments of `_best_of_nodes`.
+
+    Args:
+        blocks: dictionary of "mean", "variance", "node_mean" and "node_variance"; see
+            `select_blocks`.
+        counts: int `[batch, blocks]`.
+
+    Returns:
+        A dictionary of "node_mean" and "node_variance"; "means" and "variances", those of the
+        blocks of a node, `[batch * key_heads * nodes, NODE_SIZE * depth]`; and "node_counts", int
+        `[batch * nodes, NODE_SIZE]`.
+    """
+    batch, key_heads, total, depth = sizes(blocks["mean"])
+    rows = [batch * key_heads * (total // NODE_SIZE), NODE_SIZE * depth]
     return {
-        "node": node,
-        "node_variance": tf.reduce_sum(spreads * weight, axis=3),
-        "means": tf.reshape(mean, [batch * key_heads * nodes, NODE_SIZE * depth]),
-        "variances": tf.reshape(variance, [batch * key_heads * nodes, NODE_SIZE * depth]),
-        "node_counts": tf.reshape(counts, [batch * nodes, NODE_SIZE]),
+        **{name: blocks[name] for name in ("node_mean", "node_variance")},
+        "means": tf.reshape(blocks["mean"], rows),
+        "variances": tf.reshape(blocks["variance"], rows),
+        "node_counts": tf.reshape(counts, [batch * (total // NODE_SIZE), NODE_SIZE]),
     }
 
 
 def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
     """Returns the best blocks of the best nodes, their scores, and the bias of their logits."""
-    query, nodes = part["query"], size(part["node"], 2)
+    query, nodes = part["query"], size(part["node_mean"], 2)
     batch, key_heads, *rows, depth = sizes(query)
-    score = _scores(query, part["node"], part["node_variance"], deviation_weight)
+    score = _scores(query, part["node_mean"], part["node_variance"], deviation_weight)
     counts = tf.reshape(part["node_counts"], [batch, 1, 1, 1, nodes, NODE_SIZE])
     # Windows begin where segments begin, and so where nodes begin.
     first = _numbers(part, nodes * NODE_SIZE)[:, ::NODE_SIZE]

@@ -5,7 +5,12 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.block_selection import GATHERED_AT_ONCE, over_queries, select_blocks
+from rt_keras.ops.block_selection import (
+    GATHERED_AT_ONCE,
+    node_summaries,
+    over_queries,
+    select_blocks,
+)
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
 from rt_keras.ops.content_order import content_order
 
@@ -124,6 +129,8 @@ def selected_blocks_attention(
     counts = counts_of_blocks(real, block_size, segment_size)
     blocks = {"key": in_order(key, order), "value": in_order(value, order)}
     blocks |= summaries(blocks["key"], counts, block_size)
+    if num_nodes is not None:
+        blocks |= node_summaries(blocks["mean"], blocks["variance"], counts)
     own = places_of_rows(0, tf.range(size(query, 2)))
     reach = reach_of(own, window, block_size, causal, memory_length)
     if query_mask is not None:
@@ -243,9 +250,10 @@ def attend_to_best(
 
     Args:
         query: `[batch, heads, length, depth]`.
-        blocks: dictionary of "key", "value", "mean" and "variance", see `selected_blocks_cache`;
-            and optionally of "number", int `[batch or 1, blocks]`, the number of each block in the
-            sequence. Without it, blocks are in order.
+        blocks: dictionary of "key" and "value", of the means and variances of blocks and, with
+            `num_nodes`, nodes, see `selected_blocks_cache`; and optionally of "number", int
+            `[batch or 1, blocks]`, the number of each block in the sequence. Without it, blocks are
+            in order.
         reach: `Reach` of the queries.
         counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight, dropout, seed: see `selected_blocks_attention`.

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rt_keras.ops.block_selection import NODE_SIZE, SUMMARIES, node_summaries
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, take_places
 from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
 from rt_keras.ops.rings import numbers_of_places
@@ -38,6 +39,13 @@ class _Blocks(NamedTuple):
     def slice_length(self):
         """The number of positions in a slice, a multiple of `segment_size`."""
         return ceil_div(SLICE_LENGTH, self.segment_size) * self.segment_size
+
+    @property
+    def summarized(self):
+        """The names of mean and variance, by the number of keys of a block and of a node."""
+        found = {self.block_size: SUMMARIES[:2]}
+        node = self.block_size * NODE_SIZE
+        return found if node > self.segment_size else {**found, node: SUMMARIES[2:]}
 
     @property
     def places_of_ring(self):
@@ -81,8 +89,9 @@ def selected_blocks_cache(
         window: see `selected_blocks_attention`. Only required with a `memory_length`.
 
     Returns:
-        A dictionary of "key" and "value", `[batch, key_heads, places, ...]`, and of "mean" and
-        "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`.
+        A dictionary of "key" and "value", `[batch, key_heads, places, ...]`; of "mean" and
+        "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`; and, if segments
+        have nodes, of "node_mean" and "node_variance", `[batch, key_heads, nodes, depth]`.
     """
     check_memory_length(memory_length, segment_size)
     blocks = _Blocks(block_size, segment_size, by_content, num_first_tokens, memory_length, window)
@@ -90,12 +99,9 @@ def selected_blocks_cache(
     if memory_length is not None:
         places = blocks.places_of_ring
     no_key, no_value = key[:, :, :0], value[:, :, :0]
-    empty = {
-        "key": pad_to(no_key, places),
-        "value": pad_to(no_value, places),
-        "mean": pad_to(no_key, places // block_size),
-        "variance": pad_to(no_key, places // block_size),
-    }
+    empty = {"key": pad_to(no_key, places), "value": pad_to(no_value, places)}
+    for keys, (mean, variance) in blocks.summarized.items():
+        empty[mean] = empty[variance] = pad_to(no_key, places // keys)
     count = size(key, 2) if count is None else count
     if size(key, 2) == 0 or (isinstance(count, int) and count == 0):
         return empty
@@ -299,11 +305,16 @@ def _with_segments(cache, key, value, segment, ended, blocks):
     key, value = in_order(key, order), in_order(value, order)
     cache = put_places(cache, rows % places, key=key, value=value)
     counts = counts_of_blocks(real, blocks.block_size, segment_size)
-    parts = segment_size // blocks.block_size
-    numbers = _parts_of(segment, parts) % (places // blocks.block_size)
-    ended = tf.repeat(ended, parts, axis=1)[:, None, :, None]
-    found = {
-        name: tf.where(ended, x, take_places(cache[name], numbers))
-        for name, x in summaries(key, counts, blocks.block_size).items()
-    }
-    return put_places(cache, numbers, **found)
+    found = summaries(key, counts, blocks.block_size)
+    if len(blocks.summarized) > 1:
+        found |= node_summaries(found["mean"], found["variance"], counts)
+    for keys, names in blocks.summarized.items():
+        parts = segment_size // keys
+        numbers = _parts_of(segment, parts) % (places // keys)
+        of_ended = tf.repeat(ended, parts, axis=1)[:, None, :, None]
+        rows = {
+            name: tf.where(of_ended, found[name], take_places(cache[name], numbers))
+            for name in names
+        }
+        cache = put_places(cache, numbers, **rows)
+    return cache
