@@ -8,14 +8,18 @@ from rt_keras import config_files
 
 # Number of centroids of clustered attention in decoders and in encoders.
 CLUSTERS, ENCODER_CLUSTERS = 100, 25
-# Number of keys that a query of an encoder sees, including its window, where it can be chosen.
+# Number of keys that a query of an encoder sees, including its window, where it can be chosen. They
+# are best spent on a small window and small blocks.
 ENCODER_KEYS = 64
+ENCODER_WINDOW, ENCODER_BLOCK_SIZE = 4, 2
 _CHOSEN = {
     "random": "also random keys",
     "oracle": "also the keys with the largest logits",
     "blocks": "also the blocks of neighboring keys with the best scores",
     "content_blocks": "also the blocks of similar keys with the best scores",
 }
+# The clustered kinds of encoders, and the options that only they have.
+_CLUSTERED = {"clustered": {}, "improved_clustered": {"top_k": ENCODER_KEYS}}
 MEANINGS = {
     "keras_hub": "the model as KerasHub computes it",
     "full": "every key, in blocks",
@@ -56,18 +60,21 @@ def head_groups(name, heads, causal=True):
     >>> head_groups("oracle:num_keys=64", 2)[0].key_sets[2]
     ChosenKeys(num_keys=64)
     """
-    from rt_keras.layers import CausalClusteredHeads, ClusteredHeads, FullHeads, Heads
+    from rt_keras.layers import CausalClusteredHeads, FullHeads, Heads
     from rt_keras.layers.key_sets import Window
     from rt_keras.models.adapted.default_heads import SEGMENT_SIZE, sets_beside
 
     kind, *assignments = name.split(":")
     if kind not in meanings(causal):
         raise ValueError(f"--kinds must be among {', '.join(meanings(causal))}. Received: {name}")
-    options, beside = dict(map(config_files.parse_assignment, assignments)), sets_beside(causal)
+    options = dict(map(config_files.parse_assignment, assignments))
+    beside = sets_beside() if causal else [Window(ENCODER_WINDOW)]
     if kind in _CHOSEN:
         return [Heads(heads, [*beside, _key_set(kind, options, causal)])]
     if kind == "nearest":
         return [Heads(heads, [_key_set(kind, options, causal)])]
+    if not causal and kind in _CLUSTERED:
+        return [_clustered(kind, heads, options)]
     if options:
         raise ValueError(f"--kinds {kind} has no options. Received: {name}")
     if not causal:
@@ -78,15 +85,17 @@ def head_groups(name, heads, causal=True):
         "full": lambda: [FullHeads(heads)],
         "window": lambda: [Heads(heads, beside[:1])],
         "window_first": lambda: [Heads(heads, beside)],
-        "clustered": lambda: [
-            CausalClusteredHeads(heads, CLUSTERS, SEGMENT_SIZE)
-            if causal
-            else ClusteredHeads(heads, ENCODER_CLUSTERS, seed=0)
-        ],
-        "improved_clustered": lambda: [
-            ClusteredHeads(heads, ENCODER_CLUSTERS, top_k=ENCODER_KEYS, seed=0)
-        ],
+        "clustered": lambda: [CausalClusteredHeads(heads, CLUSTERS, SEGMENT_SIZE)],
     }[kind]()
+
+
+def _clustered(kind, heads, options):
+    """Returns clustered heads of an encoder."""
+    from rt_keras.layers import ClusteredHeads
+
+    defaults = {"num_clusters": ENCODER_CLUSTERS, **_CLUSTERED[kind]}
+    _check_options(kind, options, defaults)
+    return ClusteredHeads(heads, **{**defaults, **options}, seed=0)
 
 
 def _key_set(kind, options, causal):
@@ -94,12 +103,20 @@ def _key_set(kind, options, causal):
     from rt_keras.benchmarks.pretrained.chosen_keys import ChosenKeys
     from rt_keras.layers.key_sets import Cluster, SelectedBlocks
     from rt_keras.layers.key_sets.key_set import options_of
-    from rt_keras.models.adapted.default_heads import KEYS, block_options, sets_beside
+    from rt_keras.models.adapted.default_heads import KEYS, block_options
 
     keys = KEYS
+    blocks = block_options(keys)
     if not causal:
         # The window is the query's block and one on either side.
-        keys = ENCODER_KEYS - 3 * sets_beside(causal)[0].block_size
+        keys = ENCODER_KEYS - 3 * ENCODER_WINDOW
+        # In blocks this small, the deviation is noise.
+        blocks = {
+            "block_size": ENCODER_BLOCK_SIZE,
+            "num_blocks": keys // ENCODER_BLOCK_SIZE,
+            "segment_size": ENCODER_WINDOW,
+            "deviation_weight": 0.0,
+        }
     of_cluster = {
         "routed_key": "key",
         "kernel_size": 1,
@@ -110,17 +127,21 @@ def _key_set(kind, options, causal):
     cls, fixed, defaults = {
         "random": (ChosenKeys, {"at_random": True}, {"num_keys": keys}),
         "oracle": (ChosenKeys, {"at_random": False}, {"num_keys": keys}),
-        "blocks": (SelectedBlocks, {"by_content": False}, block_options(causal, keys)),
-        "content_blocks": (SelectedBlocks, {"by_content": True}, block_options(causal, keys)),
+        "blocks": (SelectedBlocks, {"by_content": False}, blocks),
+        "content_blocks": (SelectedBlocks, {"by_content": True}, blocks),
         "nearest": (Cluster, of_cluster, {"num_clusters": 8, "window_size": ENCODER_KEYS}),
     }[kind]
     known = [field.name for field in options_of(cls) if field.name not in fixed]
+    _check_options(kind, options, known)
+    return cls(**{**defaults, **fixed, **options})
+
+
+def _check_options(kind, options, known):
     unknown = [option for option in options if option not in known]
     if unknown:
         raise ValueError(
             f"--kinds {kind} has the options {', '.join(known)}. Received: {', '.join(unknown)}"
         )
-    return cls(**{**defaults, **fixed, **options})
 
 
 def line_of(name):

@@ -1,6 +1,6 @@
 """The default heads of `adapt`."""
 
-from rt_keras.layers import Heads
+from rt_keras.layers import ClusteredHeads, Heads
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.attention_layers import num_heads, window_of
@@ -9,31 +9,34 @@ from rt_keras.models.adapted.backbones import attention_blocks
 # Maximum number of keys that a query reads beyond its window and the first tokens.
 KEYS = 128
 # Keys in a block. Smaller blocks find more of what full attention sees, but are slower to find.
-BLOCK_SIZE, ENCODER_BLOCK_SIZE = 4, 2
-# A decoder's window contains the segments that have not been divided into blocks yet.
+BLOCK_SIZE = 4
+# A window contains the segments that have not been divided into blocks yet.
 SEGMENT_SIZE, LOOK_BACK = 256, 3
-# An encoder's window need not contain any; its keys are better spent on blocks.
-ENCODER_SEGMENT_SIZE = 4
-# Full attention gives these tokens weight that it needs nowhere else. In encoders, blocks
-# contain them.
+# Full attention gives these tokens weight that it needs nowhere else.
 FIRST_TOKENS = 4
+# Number of groups of queries in an encoder. With 25, embeddings are further from the original.
+CLUSTERS = 100
 
 
 def default_head_groups(backbone, keys=None):
-    """Returns the default heads: a window, first tokens in decoders, and selected blocks of keys.
+    """Returns the default heads.
+
+    In decoders, they see a window, the first tokens, and selected blocks of keys. In encoders, they
+    are improved clustered attention: a query sees some keys with its own weights and all others
+    with the weights of its group.
 
     Args:
         backbone: KerasHub backbone.
-        keys: int, maximum number of keys that a query reads beyond the window and the first tokens.
-            Defaults to None, for `KEYS`.
+        keys: int, maximum number of keys that a query reads beyond the window and the first tokens,
+            or, in encoders, sees with its own weights. Defaults to None, for `KEYS`.
 
     Returns:
         Tuple of a list of one head group for all heads of a layer, and the list of the numbers of
         the layers that get it, which are those without a window.
 
     Raises:
-        ValueError: if `keys` is not a multiple of the block size, the model has both an encoder and
-            a decoder, or every layer has a window.
+        ValueError: if `keys` is not positive or, for a decoder, not a multiple of the block size,
+            the model has both an encoder and a decoder, or every layer has a window.
     """
     blocks = list(attention_blocks(backbone))
     causal = blocks[0][1]
@@ -42,9 +45,10 @@ def default_head_groups(backbone, keys=None):
             "head_groups is required for models with both an encoder and a decoder. Received: "
             f"head_groups=None for {type(backbone).__name__}"
         )
-    keys, size = KEYS if keys is None else keys, BLOCK_SIZE if causal else ENCODER_BLOCK_SIZE
+    keys, size = KEYS if keys is None else keys, BLOCK_SIZE if causal else 1
     if isinstance(keys, bool) or not isinstance(keys, int) or keys < 1 or keys % size:
-        raise ValueError(f"keys must be a positive multiple of {size}. Received: keys={keys!r}")
+        of_size = f"a positive multiple of {size}" if causal else "a positive integer"
+        raise ValueError(f"keys must be {of_size}. Received: keys={keys!r}")
     attention = [getattr(block, architecture(backbone).attention) for block, _ in blocks]
     layers = [number for number, layer in enumerate(attention) if window_of(layer) is None]
     if not layers:
@@ -52,35 +56,28 @@ def default_head_groups(backbone, keys=None):
             "head_groups is required for a model whose layers all have a window. Received: "
             "head_groups=None"
         )
-    selected = SelectedBlocks(**block_options(causal, keys))
-    return [Heads(num_heads(attention[layers[0]]), [*sets_beside(causal), selected])], layers
-
-
-def sets_beside(causal):
-    """Returns the other sets of the default heads: a window, and first tokens in decoders.
-
-    Args:
-        causal: bool, whether the heads belong to a decoder.
-
-    >>> sets_beside(causal=False)
-    [Window(block_size=4)]
-    """
+    heads = num_heads(attention[layers[0]])
     if causal:
-        return [Window(SEGMENT_SIZE, look_back=LOOK_BACK), FirstTokens(FIRST_TOKENS)]
-    return [Window(ENCODER_SEGMENT_SIZE)]
+        selected = SelectedBlocks(**block_options(keys))
+        return [Heads(heads, [*sets_beside(), selected])], layers
+    return [ClusteredHeads(heads, CLUSTERS, top_k=keys, seed=0)], layers
 
 
-def block_options(causal, keys):
+def sets_beside():
+    """Returns the other sets of the default heads of decoders: a window and the first tokens.
+
+    >>> sets_beside()
+    [Window(block_size=256, look_back=3), FirstTokens()]
+    """
+    return [Window(SEGMENT_SIZE, look_back=LOOK_BACK), FirstTokens(FIRST_TOKENS)]
+
+
+def block_options(keys):
     """Returns the default arguments of `SelectedBlocks`.
 
     Args:
-        causal: bool, whether the heads belong to a decoder.
         keys: int, number of keys that a query reads.
     """
-    if causal:
-        sizes = {"block_size": BLOCK_SIZE, "segment_size": SEGMENT_SIZE}
-        return {**sizes, "num_blocks": keys // BLOCK_SIZE, "num_nodes": keys // BLOCK_SIZE}
-    # In blocks this small, neighbors are as good as similar keys, and the deviation is noise.
-    sizes = {"block_size": ENCODER_BLOCK_SIZE, "segment_size": ENCODER_SEGMENT_SIZE}
-    num_blocks = keys // ENCODER_BLOCK_SIZE
-    return {**sizes, "num_blocks": num_blocks, "by_content": False, "deviation_weight": 0.0}
+    number = keys // BLOCK_SIZE
+    sizes = {"block_size": BLOCK_SIZE, "segment_size": SEGMENT_SIZE}
+    return {**sizes, "num_blocks": number, "num_nodes": number}

@@ -1,4 +1,4 @@
-"""Tests of `adapt` without heads: a window, first tokens in decoders, and blocks of keys."""
+"""Tests of `adapt` without heads: blocks of keys in decoders, clusters in encoders."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rt_keras
-from rt_keras.layers import Heads
+from rt_keras.layers import ClusteredHeads, Heads
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.models.adapted.attention_layers import window_of
 from rt_keras.models.adapted.backbones import attention_layers
@@ -125,15 +125,14 @@ def bert():
     return make_backbone("Bert")
 
 
-def test_an_encoder_has_a_window_on_both_sides_and_blocks(bert):
-    # At most 20 of 24 positions are outside the window.
+def test_an_encoder_has_improved_clustered_attention(bert):
     inputs = make_inputs(bert, 24, padded=5)
     all_keys, few = (rt_keras.adapt(bert, keys=n) for n in (24, 4))
-    blocks = SelectedBlocks(2, 2, segment_size=4, by_content=False, deviation_weight=0.0)
-    assert key_sets_of(few) == [(Window(4), blocks)] * 2
+    (group,) = attention_layers(few)[0].head_groups
+    assert type(group) is ClusteredHeads and (group.num_clusters, group.top_k) == (100, 4)
     expected = outputs_of(bert, inputs)
     np.testing.assert_allclose(outputs_of(all_keys, inputs), expected, atol=1e-5)
-    assert np.abs(outputs_of(few, inputs) - expected).max() > 1e-3
+    assert np.abs(outputs_of(few, inputs) - expected).max() > 1e-5
 
 
 def test_padding_does_not_change_an_encoder(bert):
@@ -150,14 +149,14 @@ def test_an_encoder_takes_longer_texts_and_is_saved(bert, tmp_path):
     adapted = rt_keras.adapt(bert, max_sequence_length=60)
     adapted.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert key_sets_of(loaded) == key_sets_of(adapted)
+    assert attention_layers(loaded)[0].head_groups[0].top_k == 128
     inputs = make_inputs(bert, 60)
     np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
 
 
-@pytest.mark.parametrize("keys", [0, 3])
+@pytest.mark.parametrize("keys", [0, 2.0, True])
 def test_bad_budgets_of_an_encoder(keys, bert):
-    with pytest.raises(ValueError, match="keys must be a positive multiple of 2"):
+    with pytest.raises(ValueError, match="keys must be a positive integer"):
         rt_keras.adapt(bert, keys=keys)
 
 
