@@ -36,8 +36,10 @@ def add_arguments(parser):
     }
     add_options(parser, lists, nargs="+")
     meaning = (
-        "instead of --heads: in the layers without a sliding window, each query sees a window, in "
-        "decoders the first tokens, and its best blocks of keys, at most N keys"
+        "instead of --heads: the default heads of rt_keras.adapt, in the layers without a sliding "
+        "window. In decoders, each query sees a window, the first tokens, and its best blocks of "
+        "keys, at most N keys; in encoders, N keys with its own weights and the others with those "
+        "of its group"
     )
     add_options(parser, {"--keys N": meaning}, type=int)
     meaning = "the dtype policy of the model, such as bfloat16 (default: float32)"

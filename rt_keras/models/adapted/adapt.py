@@ -56,14 +56,14 @@ def adapt(
         head_groups: list of `HeadGroup`, with as many heads as the attention has. Each layer gets
             its own copy. Routing heads with `use_query_key_norm=False` attend with the queries and
             keys that the model has learned. Heads with `share_qk=True` use the queries as keys and
-            drop the model's keys. Defaults to None, for heads of `Window`, `FirstTokens` in
-            decoders, and `SelectedBlocks`, in the layers without a window. In decoders, these keep
-            nearly everything that full attention finds.
+            drop the model's keys. Defaults to None, for heads that keep nearly everything that full
+            attention finds, in the layers without a window: in decoders `Window`, `FirstTokens` and
+            `SelectedBlocks`, in encoders `ClusteredHeads` with `top_k`.
         layers: list of int, numbers of the attention layers to change, from 0; or "global" for
             those without a window. Defaults to None, for all layers.
         keys: int, without `head_groups`: maximum number of keys that a query reads beyond its
-            window and the first tokens, a multiple of 4, or of 2 in encoders. Defaults to None, for
-            128.
+            window and the first tokens, a multiple of 4; in encoders, number of keys that it sees
+            with its own weights. Defaults to None, for 128.
         dense_below: int, length of inputs below which attention stays full. Defaults to None, for
             no such length.
         num_global_tokens: int, number of first tokens that see all others and are seen by all, such
