@@ -55,7 +55,7 @@ def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
         - `layer`, `head`: ints;
         - `keys`: the number of keys that hold 90% of the mass;
         - `entropy`: the entropy of the attention weights, in nats;
-        - `window`: the mass of the keys in a query's block of 256 and the two previous blocks;
+        - `window`: the mass of the keys in a query's block of 256 and the three previous blocks;
         - `first_tokens`: the mass of the first 4 tokens, outside the window;
         - `blocks`, `content_blocks`: the mass of the best blocks of 8 neighbors, and of the best
           blocks of 8 similar keys, outside both;

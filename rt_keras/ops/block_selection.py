@@ -60,7 +60,8 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         found = tf.gather(part["counts"], block, batch_dims=1)
         return block, tf.where(score > MASKED / 2, found, 0), bias
 
-    bounds = {name: x[:, None] for name, x in reach._asdict().items() if x is not None}
+    bounds = {"before": reach.before, "after": reach.after, "first": reach.first}
+    bounds = {name: x[:, None] for name, x in bounds.items() if x is not None}
     per_query = {"query": query, **bounds}
     dtypes = tf.int32, tf.int32, query.dtype
     return over_queries(chosen, per_query, shared, elements, at_once, dtypes)

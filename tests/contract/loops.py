@@ -130,7 +130,7 @@ def lsh(group, query, key, value, options):
 def clustered(group, query, key, value, options):
     groups = hamming_groups(
         query,
-        **of(group, "projections", "num_buckets", "iterations"),
+        **of(group, "projections", "num_clusters", "iterations"),
         mask=options["query_mask"],
     )
     sizes = of(group, "num_clusters", "top_k")

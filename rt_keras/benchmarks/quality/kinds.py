@@ -16,7 +16,6 @@ import random
 from functools import partial
 
 import rt_keras
-from rt_keras.layers.key_sets import SelectedBlocks, Window
 
 
 def full(heads, keys, clusters):
@@ -68,6 +67,8 @@ def dense(heads, keys, clusters, selection, kernel_size=1):
 
 def selected_blocks(heads, keys, clusters, by_content):
     """Heads that see half of the keys in a window and half in the blocks with the best scores."""
+    from rt_keras.layers.key_sets import SelectedBlocks, Window
+
     near = keys - keys // 2
     # Segments, which are divided into blocks, are blocks of the window.
     segment = 2 ** round(math.log2(block_size(near)))
