@@ -67,7 +67,7 @@ def sets_beside():
     """Returns the other sets of the default heads of decoders: a window and the first tokens.
 
     >>> sets_beside()
-    [Window(block_size=256, look_back=3), FirstTokens()]
+    [Window(block_size=256, look_back=3), FirstTokens(num_first_tokens=4)]
     """
     return [Window(SEGMENT_SIZE, look_back=LOOK_BACK), FirstTokens(FIRST_TOKENS)]
 
