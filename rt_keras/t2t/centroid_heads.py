@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.routing import cluster_statistics
 from rt_keras.t2t.cluster_heads import ClusterHeads
 from rt_keras.t2t.token_bias import TokenBias
@@ -23,6 +24,10 @@ class T2TCentroidHeads(ClusterHeads, CentroidHeads, TokenBias):
     """
 
     members_by = "centroids"
+
+    def __init__(self, num_heads, num_clusters, window_size, block_size, **kwargs):
+        super().__init__(num_heads, num_clusters, window_size, **kwargs)
+        self.block_size = positive_int("block_size", block_size)
 
     def after_attention(self, *, query, **arguments):
         # Scaled before normalization, which matters because of its epsilon.

@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from rt_keras.layers.head_options import positive_int
 from rt_keras.t2t.ops.clusters import cluster_attention
 from rt_keras.t2t.relative_tables import RelativeTables
 
@@ -11,23 +10,13 @@ class ClusterHeads(RelativeTables):
     """Mixin of this dialect's clustered head groups.
 
     It precedes a group of `rt_keras.layers` in the list of base classes, and `TokenBias` follows
-    that group. A subclass sets `pick_members`, an op that selects the members of each cluster, and
-    `members_by`, the name of the weight that the op reads.
-
-    Args:
-        num_heads: int, number of heads in the group.
-        num_clusters: int, number of clusters per head.
-        window_size: int, number of members of a cluster.
-        block_size: int, sequences are padded to a multiple of this size.
-        **kwargs: keyword arguments of the group of `rt_keras.layers`.
+    that group. A subclass sets `pick_members`, an op that selects the members of each cluster;
+    `members_by`, the name of the weight that the op reads; and `block_size`, an int: sequences are
+    padded to a multiple of it.
     """
 
     # The name of the attribute with the number of clusters.
     count_by = "num_clusters"
-
-    def __init__(self, num_heads, num_clusters, window_size, block_size, **kwargs):
-        super().__init__(num_heads, num_clusters, window_size, **kwargs)
-        self.block_size = positive_int("block_size", block_size)
 
     def attend(self, *, causal, **arguments):
         return cluster_attention(

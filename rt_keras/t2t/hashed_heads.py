@@ -3,6 +3,7 @@
 import keras
 
 from rt_keras.layers.hashed_heads import HashedHeads
+from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.hashed import bucket_members
 from rt_keras.t2t.cluster_heads import ClusterHeads
 from rt_keras.t2t.token_bias import TokenBias
@@ -35,7 +36,8 @@ class T2THashedHeads(ClusterHeads, HashedHeads, TokenBias):
     count_by = "num_buckets"
 
     def __init__(self, num_heads, num_buckets, window_size, block_size, **kwargs):
-        super().__init__(num_heads, num_buckets, window_size, block_size, **kwargs)
+        super().__init__(num_heads, num_buckets, window_size, **kwargs)
+        self.block_size = positive_int("block_size", block_size)
 
     def pick_members(self, *arguments):
         return bucket_members(self.num_buckets, *arguments)
