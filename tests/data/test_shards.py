@@ -1,6 +1,7 @@
 import json
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -144,7 +145,7 @@ def test_nothing_to_pack(tmp_path):
 
 def test_the_second_of_two_packers_waits(packed, tmp_path, capfd):
     """The second process starts while the first writes its first shard; items are read once."""
-    waits, reads = threading.Event(), []
+    waits, reads, lock = threading.Event(), [], tmp_path / "two" / ".lock"
 
     def items(first):
         for item in ITEMS[first:]:
@@ -156,15 +157,16 @@ def test_the_second_of_two_packers_waits(packed, tmp_path, capfd):
         shards.write(tmp_path / "two", {"unit": "letters"}, items, save, ".txt", 6)
 
     with ThreadPoolExecutor() as threads:
-        packers = [threads.submit(pack) for _ in range(2)]
+        packers = [threads.submit(pack)]
+        # The message of the second contains the name that the first writes after it has the lock.
+        while not (lock.exists() and lock.read_text()):
+            time.sleep(0.01)
+        packers.append(threads.submit(pack))
         shown = ""
-        while "waiting for " not in shown:
+        while "waiting for process" not in shown:
             shown += capfd.readouterr().err
         waits.set()
         for packer in packers:
             packer.result(60)
-    # The first may not have written its name yet.
-    assert any(
-        f"waiting for {x}" in shown for x in (f"process {os.getpid()} on ", "another process")
-    )
+    assert f"waiting for process {os.getpid()} on " in shown
     assert reads == ITEMS and files_of(tmp_path / "two") == files_of(packed)
