@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rt_keras.ops.attend import MASKED, accumulation_dtype
 from rt_keras.ops.block_selection import NODE_SIZE, SUMMARIES, node_summaries
-from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, take_places
+from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, take_places
 from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
 from rt_keras.ops.rings import numbers_of_places
 from rt_keras.ops.selected_blocks import (
@@ -211,7 +212,19 @@ def _read(query, key, value, cache, position, count, blocks, *options):
         first = blocks.num_first_tokens - segment * segment_size
         keys = segment_size - tf.clip_by_value(first, 0, segment_size)
         counts = counts_in_segments(keys, blocks.block_size, segment_size)
-    return attend_to_best(query, found, reach, counts, *options), cache
+    attention = tf.cond(
+        tf.reduce_any(reach.before > 0),
+        lambda: attend_to_best(query, found, reach, counts, *options),
+        lambda: _no_attention(query, value),
+    )
+    return attention, cache
+
+
+def _no_attention(query, value):
+    """Returns the output and the logsumexp of queries that see no block."""
+    shape, dtype = sizes(query)[:3], accumulation_dtype(query.dtype)
+    output = tf.zeros([*shape, size(value, 3)], query.dtype)
+    return output, tf.fill(shape, tf.constant(MASKED, dtype))
 
 
 def _parts_of(segment, parts):

@@ -199,11 +199,13 @@ SINGLES = [
 
 
 def pairs():
-    """All pairs of values of two options, for all kinds."""
+    """All pairs of two options of all kinds, with values that each option takes in turn."""
     for name, layer in layers().items():
-        for (a, of_a), (b, of_b) in itertools.combinations(options(layer).items(), 2):
-            for x, y in itertools.product(of_a, of_b):
-                yield name, {a: x, b: y}
+        turns = {
+            option: itertools.cycle(values) for option, values in options(layer).items() if values
+        }
+        for a, b in itertools.combinations(turns, 2):
+            yield name, {a: next(turns[a]), b: next(turns[b])}
 
 
 def label(case):
