@@ -21,6 +21,8 @@ from rt_keras.tables import table_of
 
 # Minimum number of tokens of a sequence, which must fit the needle and the question.
 LEAST = 128
+# Line styles of kinds that see every key. As points, they would leave no room for the others.
+EVERY_KEY = {"full": "--", "keras_hub": ":"}
 
 
 def add_arguments(parser):
@@ -226,7 +228,7 @@ def _title(figure):
 def draw(figures, path):
     """Draws the loss, or the cosine similarity, against the number of keys that a query sees.
 
-    Each kind has a line, and each length a plot.
+    Each kind has a line, and each length a plot. Kinds that see every key are horizontal lines.
 
     Args:
         figures: list of dictionaries, see `main`.
@@ -246,8 +248,12 @@ def draw(figures, path):
                     point = figure["keys"], figure[name]
                     lines.setdefault(line_of(figure["kind"]), []).append(point)
             for number, (kind, points) in enumerate(lines.items()):
-                marker = "os^vDPX*"[number % 8]
-                axis.plot(*zip(*sorted(points)), f"{marker}-", label=options.words(kind))
+                style = {"label": options.words(kind)}
+                if kind in EVERY_KEY:
+                    style |= {"color": "black", "linestyle": EVERY_KEY[kind]}
+                    axis.axhline(points[0][1], **style)
+                else:
+                    axis.plot(*zip(*sorted(points)), f"{'os^vDPX*'[number % 8]}-", **style)
             axis.set(title=f"{length:,} tokens", xlabel="keys that a query sees, on average")
             axis.set_ylabel(label)
             axis.grid(True, alpha=0.3)
