@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.layers.dropout import draw_seed
+from rt_keras.layers.projections import ROLES
 from rt_keras.ops.blocks import size
 
 
@@ -10,7 +11,8 @@ class CachedAttention:
     """Mixin of `MultiHeadAttention` for decoding with a KV cache, by position or by chunk.
 
     The outputs equal those of one call on all positions. The cache contains the cache of each head
-    group; see `CachedHeads`.
+    group; see `CachedHeads`. With `conv_kernel_size`, its last entry holds the last queries, keys
+    and values before the convolutions.
     """
 
     @property
@@ -23,9 +25,10 @@ class CachedAttention:
     def cached_cross_attention(self):
         """Returns whether all groups support cross-attention of one query at a time.
 
-        `dense_below` must be None, since a single query does not determine the final length.
+        `dense_below` must be None, since a single query does not determine the final length. So
+        must `conv_kernel_size`, since no cache contains the previous queries.
         """
-        return all(
+        return self.conv_kernel_size is None and all(
             group.cached_cross_attention and group.dense_below is None for group in self.head_groups
         )
 
@@ -37,12 +40,20 @@ class CachedAttention:
             max_length: int, final number of positions.
 
         Returns:
-            Tuple with the cache of each group.
+            Tuple with the cache of each group and, with `conv_kernel_size`, a dictionary of the
+            last queries, keys and values.
         """
         self._check_cached()
         query_heads, _, value_heads = self._head_counts
         depths = self.query_dense.units // query_heads, self.value_dense.units // value_heads
-        return tuple(group.new_cache(batch, max_length, *depths) for group in self.head_groups)
+        caches = [group.new_cache(batch, max_length, *depths) for group in self.head_groups]
+        convolutions = {role: self._convolution_of(role) for role in ROLES}
+        last = {role: x.new_cache(batch) for role, x in convolutions.items() if x is not None}
+        return self._joined(caches, last)
+
+    def _joined(self, caches, last):
+        """Returns the cache: those of the groups and the last vectors for the convolutions."""
+        return tuple(caches) if self.conv_kernel_size is None else (*caches, last)
 
     def prefill(self, inputs, count, max_length):
         """Computes causal self-attention of the first positions, and the cache of their keys.
@@ -56,13 +67,19 @@ class CachedAttention:
             `[batch, length, output_shape]`, and the cache.
         """
         self._check_cached()
-        outputs, caches = [], []
-        for group, arguments in self._hand_out(*self._project(inputs, inputs, inputs)):
+        outputs, caches, last = [], [], {}
+
+        def convolve(role, x):
+            last[role] = self._convolution_of(role).make_cache(x, count)
+            return self._convolution_of(role)(x)
+
+        projected = self._project(inputs, inputs, inputs, convolve=convolve)
+        for group, arguments in self._hand_out(*projected):
             caches.append(group.make_cache(*arguments, count, max_length))
             outputs.append(
                 group(*arguments, use_causal_mask=True, training=False, total_length=max_length)
             )
-        return self._merge(outputs), tuple(caches)
+        return self._merge(outputs), self._joined(caches, last)
 
     def call_with_cache(self, inputs, cache, position, count=None, training=False):
         """Computes causal self-attention of the next positions, given the cache.
@@ -91,20 +108,28 @@ class CachedAttention:
         >>> bool(keras.ops.max(keras.ops.abs(output - expected[:, 8:])) < 1e-5)
         True
         """
-        if len(cache) != len(self.head_groups):
+        entries = len(self.head_groups) + (self.conv_kernel_size is not None)
+        if len(cache) != entries:
             raise ValueError(
-                f"The cache has {len(cache)} head groups but {self.name} has "
-                f"{len(self.head_groups)}. It must come from this layer's prefill or new_cache."
+                f"The cache has {len(cache)} entries but that of {self.name} has {entries}. It "
+                "must come from this layer's prefill or new_cache."
             )
-        outputs, caches = [], []
+        outputs, caches, last = [], [], {}
+
+        def convolve(role, x):
+            layer = self._convolution_of(role)
+            x, last[role] = layer.call_with_cache(x, cache[-1][role], count)
+            return x
+
         options = {"count": count, "dropout": self.dropout, "training": training}
-        handed_out = self._hand_out(*self._project(inputs, inputs, inputs, position))
+        projected = self._project(inputs, inputs, inputs, position, convolve)
+        handed_out = self._hand_out(*projected)
         for (group, arguments), kept in zip(handed_out, cache):
             seed = draw_seed(self.seed_generator) if training and self.dropout else None
             output, kept = group.call_with_cache(*arguments, kept, position, seed=seed, **options)
             outputs.append(output)
             caches.append(kept)
-        return self._merge(outputs), tuple(caches)
+        return self._merge(outputs), self._joined(caches, last)
 
     def _check_cached(self):
         if self.num_global_tokens is not None:
@@ -123,7 +148,11 @@ class CachedAttention:
 
         Returns:
             A dictionary for `call_with_cross_cache`.
+
+        Raises:
+            ValueError: if `conv_kernel_size` is not None.
         """
+        self._check_cross_cache()
         _, keys, values = self._project(None, value, value)
         mask = None if value_mask is None else tf.cast(value_mask, tf.bool)
         return {"key": keys, "value": values, "options": {"key_mask": mask}}
@@ -141,7 +170,11 @@ class CachedAttention:
 
         Returns:
             `[batch, length, output_shape]`.
+
+        Raises:
+            ValueError: if `conv_kernel_size` is not None.
         """
+        self._check_cross_cache()
         options, outputs = cross_cache["options"], []
         queries, _, _ = self._project(query, None, None, 0 if position is None else position)
         for group, (of_group, value, key) in self._hand_out(
@@ -155,6 +188,14 @@ class CachedAttention:
                 _unfold_beams(group.cross_attention_step(beams, value, key, position, **options))
             )
         return self._merge(outputs)
+
+    def _check_cross_cache(self):
+        if self.conv_kernel_size is not None:
+            raise ValueError(
+                "conv_kernel_size must be None for cross-attention with a cache, which contains no "
+                f"previous queries. Received: conv_kernel_size={self.conv_kernel_size} of "
+                f"{self.name}. Call the layer on all positions so far instead."
+            )
 
 
 def _fold_beams(x, batch):

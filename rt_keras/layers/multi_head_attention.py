@@ -32,6 +32,18 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     by all heads, before concatenation. For a query without any visible key, such as padding, the
     heads return zeros. Batches and sequences may be empty.
 
+    With `conv_kernel_size`, short convolutions add a weighted sum of the last queries to each
+    query, separately in each dimension and before rotary embeddings:
+
+    ```
+    query_i = (query W_q)_i + sum_(s < conv_kernel_size) kernel_s ⊙ (query W_q)_(i - s)
+    ```
+
+    Keys and values are convolved in the same way, with separate kernels. Kernels start at 0, so
+    that the initial model is the one without convolutions. Positions before the first one and
+    padding count as 0. Convolutions do not include later positions, even if attention is not
+    causal. In cross-attention, they stay within each sequence, and no cache is supported.
+
     Args:
         head_groups: list of head groups, such as `LocalHeads`, `RoutingHeads` and `FullHeads`, in
             the order of the heads.
@@ -68,6 +80,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             disables them. Defaults to None.
         global_projections: bool, whether separate dense layers project the queries of global tokens
             and the keys and values that these attend to, as in Longformer. Defaults to False.
+        conv_kernel_size: int or None, number of positions, up to its own, that are convolved into a
+            query, a key and a value; 4 is common. None disables the convolutions. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -104,7 +118,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
 
     Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2;
     grouped-query attention: Ainslie et al. 2023, GQA; rotary embeddings: Su et al. 2021, RoFormer;
-    global tokens: Beltagy et al. 2020, section 3.1.
+    global tokens: Beltagy et al. 2020, section 3.1; convolutions: So et al. 2021, Primer, and, with
+    the residual, Allen-Zhu 2025, Physics of Language Models, Part 4.1, Canon layers.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> layer = MultiHeadAttention([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], key_dim=8)
@@ -156,6 +171,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         activity_regularizer=None,
         kernel_constraint=None,
         bias_constraint=None,
+        conv_kernel_size=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -196,11 +212,14 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             )
         self.rotary_embedding = rotary_embedding
         check_global_tokens(num_global_tokens, global_projections, head_groups)
-        if global_projections and rotary_embedding is not None:
-            raise ValueError(
-                "global_projections=True cannot be combined with a rotary_embedding, which does "
-                "not apply to the projections of global tokens"
-            )
+        self.conv_kernel_size = positive_int_or_none("conv_kernel_size", conv_kernel_size)
+        others = {"rotary_embedding": rotary_embedding, "conv_kernel_size": conv_kernel_size}
+        for name, other in others.items():
+            if global_projections and other is not None:
+                raise ValueError(
+                    f"global_projections=True cannot be combined with a {name}, which does not "
+                    "apply to the projections of global tokens"
+                )
         self.num_global_tokens = num_global_tokens
         self.global_projections = global_projections
 
@@ -244,7 +263,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             "key_mask": _all_of(value_mask, key_mask, of_keys),
             "use_causal_mask": use_causal_mask,
         }
-        handed_out = self._hand_out(*self._project(query, key, value))
+        convolve = self._convolve_with(options["query_mask"], options["key_mask"])
+        handed_out = self._hand_out(*self._project(query, key, value, convolve=convolve))
         outputs, scores = [], []
         calls = [
             (*of_group, {**options, "attention_mask": mask})

@@ -4,8 +4,12 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.head_constraint import HeadConstraint
+from rt_keras.layers.short_convolution import ShortConvolution
 from rt_keras.ops.blocks import places_of_rows, size
 from rt_keras.ops.global_tokens import find_global_tokens
+
+# The vectors that dense layers compute for the heads.
+ROLES = ("query", "key", "value")
 
 
 class Projections:
@@ -65,6 +69,8 @@ class Projections:
         if key_heads:
             self.key_dense = self._head_dense("key", key_heads, key_dim, key_shape)
         self.value_dense = self._head_dense("value", value_heads, value_dim, value_shape)
+        for role in ROLES:
+            setattr(self, f"{role}_convolution", self._short_convolution(role))
         if self.rotary_embedding is not None and not self.rotary_embedding.built:
             self.rotary_embedding.build((*query_shape[:-1], self.num_heads, key_dim))
         merged = (*query_shape[:-1], self.num_heads * value_dim)
@@ -115,26 +121,48 @@ class Projections:
         layer.build(input_shape)
         return layer
 
-    def _project(self, query, key, value, start=0):
+    def _short_convolution(self, role):
+        """Returns the convolution of queries, keys or values, built, or None without one."""
+        dense = getattr(self, f"{role}_dense")
+        if self.conv_kernel_size is None or dense is None:
+            return None
+        layer = ShortConvolution(
+            self.conv_kernel_size, dtype=self.dtype_policy, name=f"{role}_convolution"
+        )
+        layer.build((None, None, dense.units))
+        return layer
+
+    def _convolution_of(self, role):
+        return getattr(self, f"{role}_convolution")
+
+    def _convolve_with(self, query_mask, key_mask):
+        """Returns the function that convolves queries, keys or values of whole sequences."""
+        masks = {"query": query_mask, "key": key_mask, "value": key_mask}
+        return lambda role, x: self._convolution_of(role)(x, mask=masks[role])
+
+    def _project(self, query, key, value, start=0, convolve=None):
         """Computes the queries, keys and values of all heads; None for inputs that are None.
 
         Args:
             query, key, value: `[batch, length, features]`, or None.
             start: int scalar or `[batch]`, the position of the first queries and keys. Defaults to
                 0.
+            convolve: function of a role and its vectors `[batch, length, heads * depth]`; returns
+                them convolved. Used only with `conv_kernel_size`. Defaults to None.
         """
         query_heads, key_heads, value_heads = self._head_counts
 
-        def heads_of(dense, x, count, role=None):
+        def heads_of(role, dense, x, count):
             if x is None or not count:
                 return None
-            x = _split_heads(dense(x), count)
-            return _heads_first(self._placed(x, start, role) if role else x)
+            x = dense(x)
+            x = _split_heads(x if self.conv_kernel_size is None else convolve(role, x), count)
+            return _heads_first(x if role == "value" else self._placed(x, start, role))
 
         return (
-            heads_of(self.query_dense, query, query_heads, "query"),
-            heads_of(self.key_dense, key, key_heads, "key"),
-            heads_of(self.value_dense, value, value_heads),
+            heads_of("query", self.query_dense, query, query_heads),
+            heads_of("key", self.key_dense, key, key_heads),
+            heads_of("value", self.value_dense, value, value_heads),
         )
 
     def _placed(self, x, start, role):

@@ -69,6 +69,9 @@ class TransformerBlock(CachedBlock, SameShape):
         product_keys: int or None, number of keys per half of a `ProductKeyMemory`, which replaces
             the feed-forward network. None for no memory. A backbone also accepts a list with one
             number per block. Defaults to None.
+        conv_kernel_size: int or None, number of positions in the convolutions of the queries, keys
+            and values of self-attention; see `MultiHeadAttention`. A backbone also accepts a list
+            with one number per block. None for no convolutions. Defaults to None.
         remat: bool, whether the gradient recomputes the block from its inputs instead of storing
             its activations. This saves memory and takes about 50% more time. Defaults to False.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -124,6 +127,7 @@ class TransformerBlock(CachedBlock, SameShape):
         experts_per_token=2,
         expert_capacity_factor=1.25,
         product_keys=None,
+        conv_kernel_size=None,
         remat=False,
         **kwargs,
     ):
@@ -155,8 +159,9 @@ class TransformerBlock(CachedBlock, SameShape):
         self.experts_per_token = experts_per_token
         self.expert_capacity_factor = expert_capacity_factor
         self.product_keys = product_keys
+        self.conv_kernel_size = conv_kernel_size
         self.remat = remat
-        self.attention = self._attention(head_groups, "attention")
+        self.attention = self._attention(head_groups, "attention", conv_kernel_size)
         self.cross_attention = None
         if cross_head_groups is not None:
             self.cross_attention = self._attention(cross_head_groups, "cross_attention")
@@ -171,7 +176,7 @@ class TransformerBlock(CachedBlock, SameShape):
         if shift_tokens:
             self.token_shift = TokenShift(dtype=self.dtype_policy, name="token_shift")
 
-    def _attention(self, head_groups, name):
+    def _attention(self, head_groups, name, conv_kernel_size=None):
         rate = self.dropout if self.attention_dropout is None else self.attention_dropout
         return MultiHeadAttention(
             head_groups,
@@ -181,6 +186,7 @@ class TransformerBlock(CachedBlock, SameShape):
             use_bias=self.attention_bias,
             use_head_dense=self.use_head_dense,
             kernel_initializer=self.kernel_initializer,
+            conv_kernel_size=conv_kernel_size,
             dtype=self.dtype_policy,
             name=name,
         )

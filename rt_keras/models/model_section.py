@@ -114,6 +114,14 @@ class _ModelKeys:
     product_key_layer: int | None = key(
         None, "index of the only block with this memory, null for all blocks", AT_LEAST_0
     )
+    conv_kernel_size: int | None = key(
+        None,
+        "positions in the convolutions of queries, keys and values, null for no convolutions",
+        AT_LEAST_1,
+    )
+    conv_layer: int | None = key(
+        None, "index of the only block with these convolutions, null for all blocks", AT_LEAST_0
+    )
     reversible: bool = key(False, "whether to use reversible blocks, which saves memory")
     remat: bool = key(False, "whether the backward pass recomputes blocks, which saves memory")
     loss_chunk_size: int | None = key(
@@ -195,14 +203,30 @@ def check_networks(model):
     for name in ("num_experts", "feed_forward_chunk_size"):
         if getattr(model, name) is not None:
             raise ValueError(f"model.product_keys and model.{name} cannot be combined")
-    layer = model.product_key_layer
-    if layer is not None and layer >= model.num_layers:
-        raise ValueError(
-            f"model.product_key_layer is {layer}; it must be below model.num_layers, "
-            f"{model.num_layers}"
-        )
+    _check_layer(model, "product_key_layer")
     if model.num_encoder_layers:
         raise ValueError("model.product_keys and model.num_encoder_layers cannot be combined")
+
+
+def check_convolutions(model):
+    """Raises a ValueError if the options of the short convolutions are incompatible."""
+    if model.conv_kernel_size is None:
+        if model.conv_layer is not None:
+            raise ValueError("model.conv_layer needs model.conv_kernel_size")
+        return
+    if model.dialect is not None:
+        raise ValueError("model.conv_kernel_size and model.dialect cannot be combined")
+    _check_layer(model, "conv_layer")
+    if model.conv_layer is not None and model.num_encoder_layers:
+        raise ValueError("model.conv_layer and model.num_encoder_layers cannot be combined")
+
+
+def _check_layer(model, name):
+    layer = getattr(model, name)
+    if layer is not None and layer >= model.num_layers:
+        raise ValueError(
+            f"model.{name} is {layer}; it must be below model.num_layers, {model.num_layers}"
+        )
 
 
 def check_length(model, name, length):
@@ -333,11 +357,11 @@ def arguments_of(cls, model):
         for field in dataclasses.fields(model)
         if field.name in names
     }
-    if model.product_keys is not None and "product_keys" in names:
-        arguments["product_keys"] = [
-            model.product_keys if model.product_key_layer in (None, block) else None
-            for block in range(model.num_layers)
-        ]
+    only = {"product_keys": model.product_key_layer, "conv_kernel_size": model.conv_layer}
+    for name, layer in only.items():
+        if name in names and layer is not None:
+            value, blocks = arguments[name], range(model.num_layers)
+            arguments[name] = [value if block == layer else None for block in blocks]
     if "kernel_initializer" in names and model.initializer_scale != 1.0:
         arguments["kernel_initializer"] = keras.initializers.VarianceScaling(
             model.initializer_scale, "fan_avg", "uniform"

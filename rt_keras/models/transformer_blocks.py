@@ -8,6 +8,9 @@ from rt_keras.layers.multi_head_attention import are_head_groups
 from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.transformer_block import BLOCK_OPTIONS
 
+# Options that may be lists with one number per block.
+PER_BLOCK = ("product_keys", "conv_kernel_size")
+
 
 def take_block_options(kwargs):
     """Removes `BLOCK_OPTIONS` from a backbone's keyword arguments.
@@ -37,17 +40,12 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
         A list of `TransformerBlock`.
 
     Raises:
-        ValueError: if `product_keys` is a list without exactly one number per block.
+        ValueError: if `product_keys` or `conv_kernel_size` is a list without exactly one number per
+            block.
     """
-    all_cross_groups = all_cross_groups or [None] * len(all_groups)
-    product_keys = options["product_keys"]
-    if not isinstance(product_keys, (list, tuple)):
-        product_keys = [product_keys] * len(all_groups)
-    if len(product_keys) != len(all_groups):
-        raise ValueError(
-            f"product_keys must be one number, or a list of one number for each of the "
-            f"{len(all_groups)} blocks. Received: {len(product_keys)} numbers"
-        )
+    count = len(all_groups)
+    all_cross_groups = all_cross_groups or [None] * count
+    of_blocks = {name: _one_per_block(name, options[name], count) for name in PER_BLOCK}
     return [
         TransformerBlock(
             copy_groups(groups, dtype),
@@ -55,10 +53,21 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
             cross_head_groups=cross and copy_groups(cross, dtype),
             dtype=dtype,
             name=f"{name}_{i}",
-            **{**options, "product_keys": keys},
+            **{**options, **{option: values[i] for option, values in of_blocks.items()}},
         )
-        for i, (groups, cross, keys) in enumerate(zip(all_groups, all_cross_groups, product_keys))
+        for i, (groups, cross) in enumerate(zip(all_groups, all_cross_groups))
     ]
+
+
+def _one_per_block(name, value, count):
+    """Returns the value of an option in each block."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * count
+    if len(values) != count:
+        raise ValueError(
+            f"{name} must be one number, or a list of one number for each of the {count} blocks. "
+            f"Received: {len(values)} numbers"
+        )
+    return values
 
 
 def make_final_norm(options, dtype, name):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, size
+from rt_keras.ops.blocks import pad_axis, places_of_rows, size, take_places
 
 
 def causal_convolution(x, kernel, *, mask=None, before=None):
@@ -67,16 +67,22 @@ def _weighted(parts, kernel):
     return tf.add_n([part * kernel[:, shift, None] for shift, part in enumerate(parts)])
 
 
-def last_vectors(x, count, number):
-    """Returns the last `number` of the first `count` vectors, after zeros if there are fewer.
+def last_vectors(x, count, number, before=None):
+    """Returns the last `number` of the first `count` vectors, after `before` if there are fewer.
 
     Args:
         x: `[batch, heads, length, depth]`.
-        count: int scalar.
+        count: int scalar, or int `[batch]`.
         number: int.
+        before: `[batch, heads, number, depth]`, the vectors before the first position. Defaults to
+            None, for zeros.
 
     Returns:
         `[batch, heads, number, depth]`, the argument `before` of `causal_convolution`.
     """
-    x = pad_axis(tf.convert_to_tensor(x), 2, number, 0)
-    return tf.gather(x, count + tf.range(number), axis=2)
+    x = tf.convert_to_tensor(x)
+    if before is None:
+        x = pad_axis(x, 2, number, 0)
+    else:
+        x = tf.concat([before, tf.cast(x, before.dtype)], axis=2)
+    return take_places(x, places_of_rows(tf.cast(count, tf.int32), tf.range(number)))

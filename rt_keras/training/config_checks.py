@@ -4,7 +4,13 @@ import dataclasses
 
 from rt_keras.config_files import flatten
 from rt_keras.models.head_kind import Place
-from rt_keras.models.model_section import check_heads, check_length, check_networks, head_counts
+from rt_keras.models.model_section import (
+    check_convolutions,
+    check_heads,
+    check_length,
+    check_networks,
+    head_counts,
+)
 from rt_keras.training.tasks import TASKS
 
 
@@ -13,6 +19,7 @@ def check_together(experiment):
     task, model, data = experiment.task, experiment.model, experiment.data
     check_heads(model, task.attentions)
     check_networks(model)
+    check_convolutions(model)
     _check_use(experiment.config, task)
     if data.name not in task.data_sets:
         raise ValueError(

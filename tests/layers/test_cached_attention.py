@@ -114,7 +114,7 @@ def test_the_cache_of_another_layer():
     layer = MultiHeadAttention(cached_groups(), 4)
     x = checks.random(1, 5, 12)
     layer(x, x)
-    with pytest.raises(ValueError, match="The cache has 1 head groups but .* has 5. It must come"):
+    with pytest.raises(ValueError, match="The cache has 1 entries but that of .* has 5. It must"):
         layer.call_with_cache(x[:, :1], layer.new_cache(1, 5)[:1], 0)
 
 

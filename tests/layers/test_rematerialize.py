@@ -65,7 +65,14 @@ def assert_equal(found, expected, tolerance=1e-5):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
-    "options", [{}, {"dropout": 0.3}, {"normalize_first": False}, {"activation": "relu"}]
+    "options",
+    [
+        {},
+        {"dropout": 0.3},
+        {"normalize_first": False},
+        {"activation": "relu"},
+        {"conv_kernel_size": 3},
+    ],
 )
 def test_outputs_losses_gradients_and_state_equal_those_without(options):
     plain, remat = blocks(**options)

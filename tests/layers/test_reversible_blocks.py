@@ -64,9 +64,9 @@ def assert_equal(found, expected, tolerance):
 
 
 @pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_gradients_equal_those_without_custom_gradient(dropout, padded):
-    layers = [make_layer(dropout=dropout) for _ in range(2)]
+@pytest.mark.parametrize("options", [{"conv_kernel_size": 3}, {"dropout": 0.3}], ids=str)
+def test_gradients_equal_those_without_custom_gradient(options, padded):
+    layers = [make_layer(**options) for _ in range(2)]
     expected = step(layers[0], lambda x, **options: plain(layers[0], x, **options), padded)
     assert len(expected[1]) == 3 and all(loss > 1e-3 for loss in expected[1])
     assert_equal(step(layers[1], layers[1], padded), expected, 1e-4)

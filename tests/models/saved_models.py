@@ -30,6 +30,7 @@ from tests.layers.saved_heads import draw_weights
 from tests.models import checks
 
 PRESET, UNION, STATEFUL = "default_heads", "union_heads", "stateful"
+CONVOLVED = "convolutions"
 # Steps of an epoch. The checkpoint is from the end of the first epoch.
 STEPS, CHUNK = 2, 8
 
@@ -50,6 +51,17 @@ def union_model():
     sets = [key_sets.Window(4), key_sets.Cluster(4, 4, routed_key="key", use_query_key_norm=False)]
     backbone = RoutingTransformerBackbone(
         ByteTokenizer().vocabulary_size(), 1, 16, 16, [layers.Heads(4, sets)]
+    )
+    preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 24)
+    return RoutingTransformerCausalLM(backbone, preprocessor)
+
+
+def convolved_model():
+    """A model with convolutions of queries, keys and values in one of two blocks."""
+    keras.utils.set_random_seed(0)
+    groups = [layers.LocalHeads(2, 4), layers.RoutingHeads(2, 4, 4, share_qk=True)]
+    backbone = RoutingTransformerBackbone(
+        ByteTokenizer().vocabulary_size(), 2, 8, 16, groups, conv_kernel_size=[3, None]
     )
     preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 24)
     return RoutingTransformerCausalLM(backbone, preprocessor)
@@ -181,8 +193,17 @@ def write_union(folder):
     write_preset(folder, union_model)
 
 
+def write_convolved(folder):
+    write_preset(folder, convolved_model)
+
+
 def main(folder):
-    for name, write in ((PRESET, write_preset), (UNION, write_union), (STATEFUL, write_stateful)):
+    for name, write in (
+        (PRESET, write_preset),
+        (UNION, write_union),
+        (CONVOLVED, write_convolved),
+        (STATEFUL, write_stateful),
+    ):
         if (folder / name).exists():
             raise SystemExit(f"{folder / name} is there: later versions must load it")
         write(folder / name)

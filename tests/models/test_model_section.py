@@ -16,6 +16,8 @@ from rt_keras.models.head_kind import Place
 from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import (
     ModelSection,
+    arguments_of,
+    check_convolutions,
     check_heads,
     check_networks,
     make_head_groups,
@@ -281,6 +283,30 @@ def test_incompatible_heads_are_refused(values, message):
 def test_incompatible_networks_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         check_networks(model_section(num_layers=4, **values))
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"conv_layer": 0, "conv_kernel_size": None}, "conv_layer needs model.conv_kernel_size"),
+        ({"dialect": "t2t"}, "model.conv_kernel_size and model.dialect cannot be combined"),
+        ({"conv_layer": 4}, "conv_layer is 4; it must be below model.num_layers, 4"),
+        ({"conv_layer": 0, "num_encoder_layers": 2}, "model.num_encoder_layers cannot be"),
+    ],
+)
+def test_incompatible_convolutions_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        check_convolutions(model_section(**{"num_layers": 4, "conv_kernel_size": 4, **values}))
+
+
+def test_convolutions_in_all_blocks_or_in_one():
+    for layer, expected in ((None, 3), (1, [None, 3])):
+        section = model_section(num_layers=2, conv_kernel_size=3, conv_layer=layer)
+        check_convolutions(section)
+        found = arguments_of(models.RoutingTransformerBackbone, section)
+        assert found["conv_kernel_size"] == expected and found["product_keys"] is None
+    with pytest.raises(ValueError, match="model.conv_kernel_size is 0.* at least 1"):
+        read_section(ModelSection, {"conv_kernel_size": 0}, "model.")
 
 
 def test_clustered_heads_of_a_decoder_have_the_values_of_the_causal_kind():

@@ -358,6 +358,7 @@ CACHED = {
     "positions": {"max_sequence_length": 24, "embedding_dim": 6},
     "token shift": {"shift_tokens": True, "normalize_first": False, "sinusoidal_positions": True},
     "reversible": {"num_layers": 2, "reversible": True, "shift_tokens": True},
+    "convolutions": {"num_layers": 2, "conv_kernel_size": [3, None]},
 }
 
 
@@ -386,7 +387,9 @@ def decoded(model, tokens, count, max_length=None, dtype="float64"):
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param(name, marks=() if name == "nearest" else pytest.mark.end_to_end)
+        pytest.param(
+            name, marks=() if name in ("nearest", "convolutions") else pytest.mark.end_to_end
+        )
         for name in CACHED
     ],
 )

@@ -33,7 +33,7 @@ def all_close(found, expected):
         close(found[name], x, 1e-5)
 
 
-@pytest.mark.parametrize("name", [saved_models.PRESET, saved_models.UNION])
+@pytest.mark.parametrize("name", [saved_models.PRESET, saved_models.UNION, saved_models.CONVOLVED])
 def test_a_preset_gives_the_same_outputs(name):
     folder = SAVED / name
     model = RoutingTransformerCausalLM.from_preset(str(folder))

@@ -85,8 +85,9 @@ def read(model, state, chunks, **options):
             marks=pytest.mark.end_to_end,
         ),
         {"head_groups": [RECENT_BLOCKS]},
+        {"conv_kernel_size": 4},
     ],
-    ids=["local_and_nearest", "local_routing", "routing_memory", "selected_blocks"],
+    ids=["local_and_nearest", "local_routing", "routing_memory", "selected_blocks", "convolutions"],
 )
 def test_rows_at_different_positions_equal_one_pass(changes):
     model = make_model(**changes)
@@ -117,8 +118,9 @@ def test_an_empty_chunk_does_not_change_the_state():
 
 
 @pytest.mark.end_to_end
-def test_training_resumes_from_the_state():
-    model = compiled(make_model(), run_eagerly=True)
+@pytest.mark.parametrize("changes", [{}, {"conv_kernel_size": 3}], ids=str)
+def test_training_resumes_from_the_state(changes):
+    model = compiled(make_model(**changes), run_eagerly=True)
     model.make_stateful(2)
     state, batches = model.new_state(2), []
     for number, starts in enumerate([[True, True], [False, False], [False, True]]):

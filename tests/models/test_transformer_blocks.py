@@ -49,6 +49,17 @@ def test_blocks_have_the_given_options():
         assert all(group.compute_dtype == "bfloat16" for group in block.attention.head_groups)
 
 
+def test_an_option_with_one_number_per_block():
+    options = take_block_options({"conv_kernel_size": [None, 3], "product_keys": 4})
+    blocks = make_blocks([checks.groups()] * 2, 12, options, "float32", "block")
+    assert [block.conv_kernel_size for block in blocks] == [None, 3]
+    assert [block.product_keys for block in blocks] == [4, 4]
+    options = take_block_options({"conv_kernel_size": [3]})
+    message = "conv_kernel_size must be one number.*each of the 2 blocks. Received: 1 numbers"
+    with pytest.raises(ValueError, match=message):
+        make_blocks([checks.groups()] * 2, 12, options, "float32", "block")
+
+
 def test_groups_given_once_are_copied_for_each_block():
     groups = checks.groups()
     blocks = make_blocks([groups, groups], 8, take_block_options({}), "float32", "block")

@@ -31,6 +31,17 @@ def test_one_part_continues_another(split, width):
     np.testing.assert_array_equal(found, causal_convolution(x, kernel)[:, :, split:])
 
 
+@pytest.mark.parametrize("counts", [4, [4, 0]])
+def test_last_vectors_include_those_before(counts):
+    x, _ = arrays(7, 1)
+    first, second = tf.split(tf.constant(x), [2, 5], axis=2)
+    before = last_vectors(first, 2, 3)
+    found = last_vectors(second, tf.constant(counts), 3, before=before)
+    for row, count in enumerate(np.broadcast_to(counts, 2)):
+        expected = last_vectors(x, 2 + count, 3)
+        np.testing.assert_array_equal(found[row], expected[row])
+
+
 def test_lower_precision():
     x, kernel = arrays(9, 4)
     found = causal_convolution(tf.cast(x, tf.bfloat16), kernel)

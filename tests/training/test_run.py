@@ -267,6 +267,7 @@ def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
             "optimizer.name": "adafactor",
             "model.dropout": 0.1,
             "model.num_experts": 3,
+            "model.conv_kernel_size": 4,
         },
         {
             "trainer.jit_compile": True,

@@ -9,6 +9,9 @@ if there are length / (2 keys) of them. Windows have relative positions; cluster
 `balanced` and `hashed` choose members from the whole sequence, so their scores may benefit from the
 future. `random_members` draws members by position, independent of the tokens. This reveals nothing
 about the future, but a query that is in no cluster sees nothing.
+
+The kinds in `CONVOLVED` convolve queries, keys and values over 4 positions. Those in `FIRST` have
+another kind of heads in the first block; `heads_of_block` combines both.
 """
 
 import math
@@ -112,8 +115,42 @@ KINDS = {
     "local_routing_random": partial(dense, selection="random"),
     "oracle": partial(dense, selection="best"),
     "oracle_convolution": partial(dense, selection="best", kernel_size=4),
+    # Convolve queries, keys and values.
+    "local_convolution": local,
+    "full_convolution": full,
+    "local_routing_qkv_convolution": local_routing,
+    # The first block is that of `local_convolution`.
+    "local_convolution_below": local_routing,
+    "full_convolution_above": full,
 }
 FROZEN = ("frozen_centroids", "local_routing_frozen")
+# The kinds of the first block, if the others have another one.
+FIRST = dict.fromkeys(("local_convolution_below", "full_convolution_above"), "local_convolution")
+# Kinds with convolutions of queries, keys and values.
+CONVOLVED = (
+    "local_convolution",
+    "full_convolution",
+    "local_routing_qkv_convolution",
+    "full_convolution_above",
+)
+
+
+def heads_of_block(kind, block):
+    """Returns the heads of one block of a model, and its other options.
+
+    Args:
+        kind: string, a key of `KINDS`.
+        block: int, index of the block.
+
+    Returns:
+        A function as in `KINDS`, and a dictionary of arguments of `TransformerBlock`.
+
+    >>> [heads_of_block("local_convolution_below", block)[1] for block in range(3)]
+    [{'conv_kernel_size': 4}, {}, {}]
+    """
+    if block == 0:
+        kind = FIRST.get(kind, kind)
+    return KINDS[kind], {"conv_kernel_size": 4} if kind in CONVOLVED else {}
 
 
 def block_size(keys):

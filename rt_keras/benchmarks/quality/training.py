@@ -11,7 +11,7 @@ from keras_hub.layers import ReversibleEmbedding
 
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.memory import resident_peak
-from rt_keras.benchmarks.quality.kinds import FROZEN, KINDS, reach
+from rt_keras.benchmarks.quality.kinds import FROZEN, heads_of_block, reach
 from rt_keras.benchmarks.quality.tasks import TESTS, make_task
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
@@ -30,9 +30,9 @@ LONGEST_COUNTED = 8192
 def train(settings, report):
     """Trains one model.
 
-    All kinds get the same batches, steps and model, except for the heads: pre-norm blocks of
-    attention and a feed-forward network, token embeddings mixed with those of the preceding tokens,
-    no positions, and Adam with warmup and cosine decay.
+    All kinds get the same batches, steps and model, except for the heads and their convolutions:
+    pre-norm blocks of attention and a feed-forward network, token embeddings mixed with those of
+    the preceding tokens, no positions, and Adam with warmup and cosine decay.
 
     Args:
         settings: dictionary of JSON values: strings `task` and `kind`, `seed`, and the ints
@@ -115,9 +115,10 @@ def build(task, settings):
     )
     x = TokenShift(name="embedded")(embedding(inputs["tokens"]))
     real = real_tokens(task, inputs["tokens"])
-    for _ in range(settings["layers"]):
-        groups = KINDS[settings["kind"]](HEADS, settings["keys"], settings["clusters"])
-        block = TransformerBlock(groups, intermediate_dim=4 * width)
+    for index in range(settings["layers"]):
+        heads, options = heads_of_block(settings["kind"], index)
+        groups = heads(HEADS, settings["keys"], settings["clusters"])
+        block = TransformerBlock(groups, intermediate_dim=4 * width, **options)
         x = block(x, padding_mask=real, use_causal_mask=True)
     x = keras.layers.LayerNormalization()(x)
     if task.classes:

@@ -10,7 +10,7 @@ from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.key_set import KeySet, in_union
 from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.balanced import balanced_attention
-from rt_keras.ops.blocks import places_of_rows, size, take_places
+from rt_keras.ops.blocks import size
 from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.entmax import ACTIVATIONS, check_activation
 from rt_keras.ops.nearest import nearest_attention
@@ -270,8 +270,7 @@ class Cluster(KeySet):
             return {}
         asked, query = state["asked"], chunk.query
         count = size(query, 2) if chunk.count is None else chunk.count
-        both = tf.concat([asked, tf.cast(query, asked.dtype)], axis=2)
-        return {"asked": take_places(both, places_of_rows(count, tf.range(size(asked, 2))))}
+        return {"asked": last_vectors(query, count, self.kernel_size - 1, before=asked)}
 
     def routing(self, heads):
         """Returns the routing arguments of the ops; see `rt_keras.ops.routed.Routing`."""

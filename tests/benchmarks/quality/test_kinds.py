@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from rt_keras.benchmarks.quality import kinds, training
 from rt_keras.benchmarks.quality.tasks.text import Text
+from rt_keras.layers import TransformerBlock
 
 SETTINGS = {"keys": 16, "clusters": 8, "layers": 2, "width": 32}
 # Their clusters choose members from the whole sequence.
@@ -40,11 +41,14 @@ def test_models_have_four_heads_and_as_many_weights(kind, models):
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_a_query_sees_about_the_keys_that_were_asked_for(kind, models):
     found = training.keys_seen(models[kind], Bytes(256), seed=0)
-    if kind == "full":
+    if kind in ("full", "full_convolution"):
         assert found == pytest.approx(257 / 2)
-    elif kind == "local":
+    elif kind in ("local", "local_convolution"):
         # 11 keys before the block and 6 in it, but none before the first block.
         assert found == pytest.approx(16.5, abs=0.5)
+    elif kind == "full_convolution_above":
+        # The mean of two blocks.
+        assert found == pytest.approx((257 / 2 + 16.5) / 2, abs=0.5)
     elif kind == "local_routing_all":
         assert found == pytest.approx(257 / 2, abs=1)
     else:
@@ -59,6 +63,19 @@ def test_no_logit_depends_on_a_later_token(kind, models):
     ours, others = (models[kind]({"tokens": x}) for x in (tokens, changed))
     np.testing.assert_allclose(ours[:, :200], others[:, :200], atol=1e-5)
     assert np.abs(ours[:, 200:] - others[:, 200:]).max() > 1e-2
+
+
+def test_blocks_with_convolutions(models):
+    found = {}
+    for name in ("local_convolution", "local_convolution_below", "full_convolution_above"):
+        blocks = [x.attention for x in models[name].layers if isinstance(x, TransformerBlock)]
+        found[name] = [(type(x.head_groups[0]).__name__, x.conv_kernel_size) for x in blocks]
+    assert found == {
+        "local_convolution": [("LocalHeads", 4)] * 2,
+        "local_convolution_below": [("LocalHeads", 4), ("LocalRoutingHeads", None)],
+        "full_convolution_above": [("LocalHeads", 4), ("FullHeads", 4)],
+    }
+    assert {*kinds.FIRST, *kinds.CONVOLVED} <= {*kinds.KINDS}
 
 
 def test_random_members_differ_from_block_to_block_and_repeat_with_the_seed():
