@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
+from rt_keras.ops.triangular import solve_unit_triangular
 
 
 def gated_delta_rule(
@@ -124,17 +125,16 @@ def _by_blocks(query, key, value, log_decay, beta, state):
     """
     sums = tf.cumsum(log_decay, axis=-1)
     places = tf.range(size(sums, 3))
-    causal, earlier = places <= places[:, None], places < places[:, None]
+    causal = places <= places[:, None]
     # Masked before exp(), which would overflow for later keys.
     between = tf.where(causal, sums[..., None] - sums[..., None, :], 0)
     between = tf.where(causal, tf.exp(between), 0)
     since_start, to_end = tf.exp(sums)[..., None], tf.exp(sums[..., -1:] - sums)[..., None]
     beta = beta[..., None]
     products = between * tf.matmul(key, key, transpose_b=True)
-    system = tf.where(earlier, beta * products, tf.eye(size(sums, 3), dtype=sums.dtype))
-    given = tf.concat([beta * value, beta * since_start * key], axis=-1)
-    solved = tf.linalg.triangular_solve(system, given)
-    added, read = tf.split(solved, [value.shape[-1], key.shape[-1]], axis=-1)
+    right = tf.concat([beta * value, beta * since_start * key], axis=-1)
+    solution = solve_unit_triangular(beta * products, right)
+    added, read = tf.split(solution, [value.shape[-1], key.shape[-1]], axis=-1)
     states, state = _states(since_start[..., -1:, :], to_end * key, added, read, state)
     added -= tf.matmul(read, states)
     weights = between * tf.matmul(query, key, transpose_b=True)
