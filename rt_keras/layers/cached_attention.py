@@ -57,11 +57,11 @@ class CachedAttention:
         """
         self._check_cached()
         outputs, caches = [], []
-        for group, arguments in self._hand_out(*self._project(inputs, inputs, inputs)):
-            caches.append(group.make_cache(*arguments, count, max_length))
-            outputs.append(
-                group(*arguments, use_causal_mask=True, training=False, total_length=max_length)
-            )
+        options = {"use_causal_mask": True, "training": False, "total_length": max_length}
+        handed_out = self._hand_out(*self._project(inputs, inputs, inputs))
+        for (group, arguments), gates in zip(handed_out, self._hand_out_gates(inputs)):
+            caches.append(group.make_cache(*arguments, count, max_length, **gates))
+            outputs.append(group(*arguments, **options, **gates))
         return self._merge(outputs), tuple(caches)
 
     def call_with_cache(self, inputs, cache, position, count=None, training=False):
@@ -99,9 +99,9 @@ class CachedAttention:
         outputs, caches = [], []
         options = {"count": count, "dropout": self.dropout, "training": training}
         handed_out = self._hand_out(*self._project(inputs, inputs, inputs, position))
-        for (group, arguments), kept in zip(handed_out, cache):
-            seed = draw_seed(self.seed_generator) if training and self.dropout else None
-            output, kept = group.call_with_cache(*arguments, kept, position, seed=seed, **options)
+        for (group, arguments), kept, gates in zip(handed_out, cache, self._hand_out_gates(inputs)):
+            options["seed"] = draw_seed(self.seed_generator) if training and self.dropout else None
+            output, kept = group.call_with_cache(*arguments, kept, position, **options, **gates)
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), tuple(caches)
