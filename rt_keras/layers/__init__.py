@@ -24,6 +24,7 @@ from rt_keras.layers.compressive_heads import CompressiveHeads
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
+from rt_keras.layers.gated_delta_heads import GatedDeltaHeads
 from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.heads import Heads
@@ -59,6 +60,7 @@ __all__ = [
     "Dropout",
     "FeedForward",
     "FullHeads",
+    "GatedDeltaHeads",
     "HashedHeads",
     "HeadGroup",
     "Heads",

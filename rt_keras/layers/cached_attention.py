@@ -68,17 +68,16 @@ class CachedAttention:
         """
         self._check_cached()
         outputs, caches, last = [], [], {}
+        options = {"use_causal_mask": True, "training": False, "total_length": max_length}
 
         def convolve(role, x):
             last[role] = self._convolution_of(role).make_cache(x, count)
             return self._convolution_of(role)(x)
 
-        projected = self._project(inputs, inputs, inputs, convolve=convolve)
-        for group, arguments in self._hand_out(*projected):
-            caches.append(group.make_cache(*arguments, count, max_length))
-            outputs.append(
-                group(*arguments, use_causal_mask=True, training=False, total_length=max_length)
-            )
+        handed_out = self._hand_out(*self._project(inputs, inputs, inputs, convolve=convolve))
+        for (group, arguments), gates in zip(handed_out, self._hand_out_gates(inputs)):
+            caches.append(group.make_cache(*arguments, count, max_length, **gates))
+            outputs.append(group(*arguments, **options, **gates))
         return self._merge(outputs), self._joined(caches, last)
 
     def call_with_cache(self, inputs, cache, position, count=None, training=False):
@@ -122,11 +121,10 @@ class CachedAttention:
             return x
 
         options = {"count": count, "dropout": self.dropout, "training": training}
-        projected = self._project(inputs, inputs, inputs, position, convolve)
-        handed_out = self._hand_out(*projected)
-        for (group, arguments), kept in zip(handed_out, cache):
-            seed = draw_seed(self.seed_generator) if training and self.dropout else None
-            output, kept = group.call_with_cache(*arguments, kept, position, seed=seed, **options)
+        handed_out = self._hand_out(*self._project(inputs, inputs, inputs, position, convolve))
+        for (group, arguments), kept, gates in zip(handed_out, cache, self._hand_out_gates(inputs)):
+            options["seed"] = draw_seed(self.seed_generator) if training and self.dropout else None
+            output, kept = group.call_with_cache(*arguments, kept, position, **options, **gates)
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), self._joined(caches, last)

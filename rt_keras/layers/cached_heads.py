@@ -43,9 +43,13 @@ class CachedHeads:
                 (self.num_key_value_heads, value_depth),
             )
         )
-        return self.make_cache(query, value, None if self.share_qk else key, 0, max_length)
+        gates, number = None, self.num_gates(value_depth)
+        if number:
+            gates = tf.zeros([batch, self.num_heads, 1, number], self.compute_dtype)
+        key = None if self.share_qk else key
+        return self.make_cache(query, value, key, 0, max_length, gates)
 
-    def make_cache(self, query, value, key, count, max_length):
+    def make_cache(self, query, value, key, count, max_length, gates=None):
         """Returns the cache after the first positions.
 
         Args:
@@ -55,6 +59,8 @@ class CachedHeads:
             count: int scalar, number of positions in the cache. The other positions may have any
                 content.
             max_length: int, final number of positions.
+            gates: `[batch, heads, length, gates]`; see `HeadGroup.num_gates`. Defaults to None, for
+                kinds without gates.
 
         Returns:
             A dictionary of tensors with the batch on axis 0. Their sizes depend on the group, and
@@ -64,9 +70,10 @@ class CachedHeads:
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
-        return self.prefill_cache(
-            query=query, key=key, value=value, count=count, max_length=max_length
-        )
+        options = {"count": count, "max_length": max_length}
+        if gates is not None:
+            options["gates"] = gates
+        return self.prefill_cache(query=query, key=key, value=value, **options)
 
     def call_with_cache(
         self,
@@ -79,6 +86,7 @@ class CachedHeads:
         dropout=0.0,
         seed=None,
         training=False,
+        gates=None,
     ):
         """Computes the causal outputs of the next positions and adds these to the cache.
 
@@ -95,6 +103,7 @@ class CachedHeads:
             dropout, seed: see the call arguments of `HeadGroup`.
             training: bool, whether to apply dropout and collect statistics, if `can_be_stateful`.
                 Statistics are those of the chunk alone. Defaults to False.
+            gates: see `make_cache`. Defaults to None.
 
         Returns:
             `[batch, heads, length, value_depth]`, and the cache.
@@ -109,6 +118,8 @@ class CachedHeads:
         options, inputs = {}, {"query": query, "key": key, "value": value}
         if count is not None:
             options["count"] = count
+        if gates is not None:
+            options["gates"] = tf.convert_to_tensor(gates)
         if training:
             mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
             masks = self.before_attention(query, value, mask, mask)

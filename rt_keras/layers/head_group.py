@@ -64,6 +64,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             `takes_global_tokens`.
         total_length: int or None, final length of the sequence, for `dense_below`. None for the
             number of queries. Defaults to None.
+        gates: `[batch, heads, queries, gates]`; see `num_gates`. Defaults to None, for kinds
+            without gates.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -120,6 +122,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     adds_to_values = False
     # Whether the outputs for one-hot values are the attention weights.
     returns_attention_scores = True
+    # Whether a layer's rotary embedding rotates the queries and keys of the group.
+    takes_rotary_embedding = True
     # Whether LiteRT, whose kernels broadcast few dimensions, supports the group's operations.
     runs_in_litert = False
 
@@ -148,6 +152,20 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     def state_dtype(self):
         """The dtype of centroids and statistics: float32 under every policy except float64."""
         return "float64" if self.compute_dtype == "float64" else "float32"
+
+    def num_gates(self, value_depth):
+        """Returns the number of gates: numbers per head and position besides queries, keys, values.
+
+        `MultiHeadAttention` computes them with a dense layer from the input of its queries, and
+        passes them as `gates` to `call`, `make_cache` and `call_with_cache`.
+
+        Args:
+            value_depth: int, depth of a head's values.
+
+        Returns:
+            int, 0 for kinds without gates.
+        """
+        return 0
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         if self.dense_below is not None and not self.can_be_dense:
@@ -225,6 +243,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         training=None,
         global_tokens=None,
         total_length=None,
+        gates=None,
     ):
         self._check_call(attention_mask, use_causal_mask)
         if self.share_qk:
@@ -235,6 +254,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         options = dict(masks)
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
+        if gates is not None:
+            options["gates"] = gates
         attend = self._attention(
             size(query, 2) if total_length is None else total_length, global_tokens
         )

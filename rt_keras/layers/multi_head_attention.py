@@ -73,7 +73,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         rotary_embedding: layer that rotates queries and keys by their positions, such as
             `keras_hub.layers.RotaryEmbedding()`, or None. It is called on
             `[batch, length, heads, depth]` with the argument `positions`. Positions include padding
-            and start at 0, in cross-attention for each sequence. Defaults to None.
+            and start at 0, in cross-attention for each sequence. `GatedDeltaHeads` remain
+            unrotated. Defaults to None.
         num_global_tokens: int or None, maximum number of global tokens per sequence. A global
             token, such as the first token of a classifier, attends to all positions and all
             positions attend to it. Each costs O(n). `global_mask` selects them in each call. None
@@ -97,7 +98,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             pairs. Every group supports a mask that all queries share, such as `[batch, 1, keys]`.
         return_attention_scores: bool, whether to also return the attention weights,
             `[batch, heads, queries, keys]`, at a cost of O(n²) for all kinds of heads.
-            `CompressiveHeads` do not support this, since their memory contains no single keys.
+            `CompressiveHeads` do not support this, since their memory contains no single keys, nor
+            do `GatedDeltaHeads`.
         use_causal_mask: bool, whether queries attend to no later position.
         training: bool, whether to apply dropout and collect statistics of routing heads.
         global_mask: bool `[batch, length]`, True for global tokens, in self-attention with
@@ -266,9 +268,10 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         convolve = self._convolve_with(options["query_mask"], options["key_mask"])
         handed_out = self._hand_out(*self._project(query, key, value, convolve=convolve))
         outputs, scores = [], []
+        masks, gates = self._hand_out_pairs(of_pairs), self._hand_out_gates(query)
         calls = [
-            (*of_group, {**options, "attention_mask": mask})
-            for of_group, mask in zip(handed_out, self._hand_out_pairs(of_pairs))
+            (*of_group, {**options, "attention_mask": mask, **of_gates})
+            for of_group, mask, of_gates in zip(handed_out, masks, gates)
         ]
         if global_mask is not None:
             check_global_mask(global_mask, self.num_global_tokens, query, value, of_pairs)

@@ -80,6 +80,13 @@ class Projections:
         if self.use_head_dense:
             shape = (query_shape[0], self.num_heads, query_shape[1], value_dim)
             self.head_dense = self._dense("head", value_dim, shape, use_bias=False)
+        self.gate_dense = None
+        self._gate_units = [
+            group.num_heads * group.num_gates(value_dim) for group in self.head_groups
+        ]
+        if any(self._gate_units):
+            units = sum(self._gate_units)
+            self.gate_dense = self._dense("gate", units, query_shape, use_bias=False)
         self.global_denses = ()
         if self.global_projections:
             self.global_denses = (
@@ -167,7 +174,16 @@ class Projections:
 
     def _placed(self, x, start, role):
         """Returns queries or keys for the heads; a subclass may treat the two differently."""
-        return self._rotated(x, start)
+        rotated = self._rotated(x, start)
+        is_rotated = [
+            group.takes_rotary_embedding
+            for group in self.head_groups
+            if role == "query" or not group.share_qk
+            for _ in range(group.num_heads // (1 if role == "query" else self._shared_by))
+        ]
+        if rotated is x or all(is_rotated):
+            return rotated
+        return tf.where(tf.constant(is_rotated)[:, None], rotated, x)
 
     def _rotated(self, x, start):
         """Rotates queries or keys `[batch, length, heads, depth]` by their positions."""
@@ -208,6 +224,21 @@ class Projections:
                 key_head += count
             yield group, (query, value, key)
             head, value_head = head + group.num_heads, value_head + count
+
+    def _hand_out_gates(self, x):
+        """Yields the keyword arguments of each group: its gates, or none.
+
+        Args:
+            x: `[batch, length, features]`, the input of the queries.
+        """
+        gates, first = None if self.gate_dense is None else self.gate_dense(x), 0
+        for group, units in zip(self.head_groups, self._gate_units):
+            if not units:
+                yield {}
+                continue
+            of_group = gates[..., first : first + units]
+            yield {"gates": _heads_first(_split_heads(of_group, group.num_heads))}
+            first += units
 
 
 def _by_heads(constraint, shape):

@@ -21,6 +21,7 @@ from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.entmax import entmax15, sparsemax
 from rt_keras.ops.first_tokens import first_tokens_attention
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.gated_delta import gated_delta_rule
 from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
@@ -47,6 +48,7 @@ __all__ = [
     "first_tokens_attention",
     "from_blocks",
     "full_attention",
+    "gated_delta_rule",
     "global_attention",
     "hamming_groups",
     "hash_buckets",

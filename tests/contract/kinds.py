@@ -264,6 +264,9 @@ class Heads:
             "value": rng.normal(size=(BATCH, self.key_heads, keys, VALUE_DEPTH)),
             "key": rng.normal(size=(BATCH, self.key_heads, keys, DEPTH)),
         }
+        gates = self.group.num_gates(VALUE_DEPTH)
+        if gates:
+            found["gates"] = rng.normal(size=(BATCH, HEADS, length, gates))
         if self.group.share_qk:
             found["key"] = None
         return found

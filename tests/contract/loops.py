@@ -9,13 +9,14 @@ from tests.ops import reference
 from tests.t2t import reference as of_dialect
 
 
-def expected(group, query, value, key, *, causal, mask=None, total_length=None):
+def expected(group, query, value, key, *, causal, gates=None, mask=None, total_length=None):
     """What a head group gives, `[batch, heads, queries, value_depth]`; None if no loop tells.
 
     Args:
         group: a built head group of float64.
         query, value, key: float64 arrays, as the group is called with them.
         causal: bool.
+        gates: float64 array, for a group with gates.
         mask: bool `[batch, length]`, False for padding at the right, of queries and keys; or None.
         total_length: int, the length of the whole sequence; None for that of the queries.
     """
@@ -48,6 +49,8 @@ def expected(group, query, value, key, *, causal, mask=None, total_length=None):
         )
     if loop is None:
         return None
+    if gates is not None:
+        options["gates"] = gates
     if getattr(group, "num_persistent_keys", None) is not None:
         options["more"] = persistent(group, as_given)
     found = loop(group, query, key, value, options)
@@ -231,6 +234,33 @@ def causal_clustered(group, query, key, value, options):
     )
 
 
+def gated_delta(group, query, key, value, options):
+    gates, vectors = options["gates"], {}
+    masks = {name: options["key_mask"] for name in ("key", "value")}
+    masks["query"] = options["query_mask"]
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if group.kernel_size > 1:
+            x = reference.convolved(x, array(getattr(group, f"{name}_kernel")), masks[name])
+        vectors[name] = x * sigmoid(x)
+    for name in ("query", "key"):
+        x = vectors[name]
+        vectors[name] = x / np.sqrt((x**2).sum(-1, keepdims=True) + 1e-6)
+    vectors["query"] /= np.sqrt(query.shape[3])
+    steps = np.log1p(np.exp(gates[..., 0] + array(group.dt_bias)[:, None]))
+    found = reference.gated_delta(
+        **vectors,
+        log_decay=-np.exp(array(group.a_log))[:, None] * steps,
+        beta=sigmoid(gates[..., 1]),
+        key_mask=options["key_mask"],
+    )
+    scale = array(group.output_scale) / np.sqrt((found**2).mean(-1, keepdims=True) + 1e-5)
+    return found * scale * gates[..., 2:] * sigmoid(gates[..., 2:])
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
 def without(options, *names):
     return {name: x for name, x in options.items() if name not in names}
 
@@ -273,6 +303,7 @@ LOOPS = {
     layers.RoutingMemoryHeads: routing_memory,
     layers.CompressiveHeads: compressive,
     layers.CausalClusteredHeads: causal_clustered,
+    layers.GatedDeltaHeads: gated_delta,
     t2t.T2TLocalHeads: t2t_local,
     t2t.T2TStridedHeads: t2t_strided,
     t2t.T2TRoutingHeads: t2t_clusters,

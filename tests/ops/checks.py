@@ -18,6 +18,8 @@ LEARNT = (
     "relative_embeddings",
     "relative_values",
     "span",
+    "log_decay",
+    "beta",
 )
 
 
@@ -203,6 +205,8 @@ def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
         "query_mask": [None, None],
         "key_mask": [None, None],
         "token_bias": [None, None],
+        "log_decay": [None, 2, None],
+        "beta": [None, 2, None],
     }
 
     def spec(name):

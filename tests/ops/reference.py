@@ -695,6 +695,29 @@ def _compressive_head(
     return np.array(outputs)
 
 
+def gated_delta(
+    query, key, value, *, log_decay, beta, query_mask=None, key_mask=None, initial_state=None
+):
+    """The recurrence, one position after the other."""
+    output = np.zeros(
+        query.shape[:3] + value.shape[3:], np.result_type(query, key, value, log_decay, beta)
+    )
+    identity = np.eye(query.shape[3])
+    for b, h in np.ndindex(*query.shape[:2]):
+        state = np.zeros((query.shape[3], value.shape[3]))
+        if initial_state is not None:
+            state = initial_state[b, h]
+        for i in range(query.shape[2]):
+            k, v = key[b, h, i], value[b, h, i]
+            if real(key_mask, b, i):
+                erased = identity - beta[b, h, i] * np.outer(k, k)
+                state = np.exp(log_decay[b, h, i]) * erased @ state
+                state = state + beta[b, h, i] * np.outer(k, v)
+            if real(query_mask, b, i):
+                output[b, h, i] = state.T @ query[b, h, i]
+    return output
+
+
 def softmax(logits):
     weights = np.exp(logits - np.max(logits))
     return weights / weights.sum()

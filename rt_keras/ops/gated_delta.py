@@ -1,0 +1,208 @@
+"""The gated delta rule: a recurrence that stores keys and values in one matrix per head."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype
+from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
+from rt_keras.ops.triangular import solve_unit_triangular
+
+
+def gated_delta_rule(
+    query,
+    key,
+    value,
+    *,
+    log_decay,
+    beta,
+    block_size=64,
+    query_mask=None,
+    key_mask=None,
+    initial_state=None,
+    return_state=False,
+):
+    """Writes each key and value into a state that decays, and reads the state with each query.
+
+    ```
+    S_i = exp(log_decay_i) (I - beta_i key_i key_iᵀ) S_(i - 1) + beta_i key_i value_iᵀ
+    output_i = S_iᵀ query_i
+    ```
+
+    So the state forgets a share of everything, and with |key_i| = 1 and beta_i = 1 it replaces the
+    value that it returns for key_i by value_i. Output i depends on positions up to i alone.
+
+    Inside a block that starts with state S, with g_i the sum of its log decays up to i, the value
+    that position i adds is a u_i that solves a triangular system:
+
+    ```
+    u_i + beta_i sum_(j < i) exp(g_i - g_j) (key_i · key_j) u_j
+        = beta_i (value_i - exp(g_i) Sᵀ key_i)
+    output_i = exp(g_i) Sᵀ query_i + sum_(j <= i) exp(g_i - g_j) (query_i · key_j) u_j
+    ```
+
+    All blocks are solved at once for an unknown S, and a loop over them computes their states. The
+    cost is O(n · (block_size + depth) · depth), in float32 or float64. The gradient keeps one state
+    per block.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, length, depth]`. Norms above 1 can make the state grow.
+        value: `[batch, heads, length, value_depth]`.
+        log_decay: `[batch, heads, length]`, finite numbers of at most 0.
+        beta: `[batch, heads, length]`, from 0 to 1.
+        block_size: int, positions in a block. It only affects speed. Defaults to 64.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, length]`, False for padding, which does not change the state; or
+            None.
+        initial_state: `[batch, heads, depth, value_depth]`, the state before the first position.
+            Defaults to None, for zeros.
+        return_state: bool, whether to also return the state after the last position. Defaults to
+            False.
+
+    Returns:
+        `[batch, heads, length, value_depth]` in the dtype of `value`, and with `return_state` the
+        state `[batch, heads, depth, value_depth]`.
+
+    Raises:
+        ValueError: if queries and keys differ in length.
+
+    Source: Yang et al. 2024, Gated Delta Networks: Improving Mamba2 with Delta Rule, section 3; the
+    blocks are those of Yang et al. 2024, Parallelizing Linear Transformers with the Delta Rule over
+    Sequence Length, section 3.
+
+    >>> x, gate = tf.random.normal([1, 2, 10, 4]), tf.random.uniform([1, 2, 10])
+    >>> key = tf.math.l2_normalize(x, axis=-1)
+    >>> gated_delta_rule(x, key, x, log_decay=-gate, beta=gate, block_size=4).shape
+    TensorShape([1, 2, 10, 4])
+    """
+    query, key, value, log_decay, beta = map(
+        tf.convert_to_tensor, (query, key, value, log_decay, beta)
+    )
+    if None not in (query.shape[2], value.shape[2]) and query.shape[2] != value.shape[2]:
+        raise ValueError(
+            "The gated delta rule needs as many keys as queries. "
+            f"Received: query of length {query.shape[2]}, value of length {value.shape[2]}."
+        )
+    dtype, length = accumulation_dtype(query.dtype), size(query, 2)
+    if key_mask is not None:
+        given = key, value, log_decay, beta
+        key, value, log_decay, beta = (_where_real(key_mask, x) for x in given)
+    shape = [size(query, 0), query.shape[1], query.shape[3], value.shape[3]]
+    state = tf.zeros(shape, dtype) if initial_state is None else tf.cast(initial_state, dtype)
+    if isinstance(length, int):
+        block_size = min(block_size, max(length, 1))
+    # An empty sequence is one block of padding.
+    count = ceil_div(length, block_size)
+    count = max(count, 1) if isinstance(count, int) else tf.maximum(count, 1)
+    blocks = (
+        move_axis(split_blocks(tf.cast(x, dtype), count, block_size), 2, 0)
+        for x in (query, key, value, log_decay, beta)
+    )
+    output, state = _by_blocks(*blocks, state)
+    output = tf.cast(join_blocks(move_axis(output, 0, 2), length), value.dtype)
+    if query_mask is not None:
+        output = _where_real(query_mask, output)
+    return (output, state) if return_state else output
+
+
+def _where_real(mask, x):
+    """Sets `[batch, heads, length, ...]` to 0 where a mask `[batch, length]` is False."""
+    mask = tf.cast(mask, tf.bool)[:, None]
+    if x.shape.rank > 3:
+        mask = mask[..., None]
+    return tf.where(mask, x, tf.zeros_like(x))
+
+
+def _by_blocks(query, key, value, log_decay, beta, state):
+    """Computes the outputs of all blocks, and the state after the last one.
+
+    Args:
+        query, key, value: `[blocks, batch, heads, block_size, ...]`.
+        log_decay, beta: `[blocks, batch, heads, block_size]`.
+        state: `[batch, heads, depth, value_depth]`, before the first block.
+
+    Returns:
+        `[blocks, batch, heads, block_size, value_depth]`, and a tensor like `state`.
+    """
+    sums = tf.cumsum(log_decay, axis=-1)
+    places = tf.range(size(sums, 3))
+    causal = places <= places[:, None]
+    # Masked before exp(), which would overflow for later keys.
+    between = tf.where(causal, sums[..., None] - sums[..., None, :], 0)
+    between = tf.where(causal, tf.exp(between), 0)
+    since_start, to_end = tf.exp(sums)[..., None], tf.exp(sums[..., -1:] - sums)[..., None]
+    beta = beta[..., None]
+    products = between * tf.matmul(key, key, transpose_b=True)
+    right = tf.concat([beta * value, beta * since_start * key], axis=-1)
+    solution = solve_unit_triangular(beta * products, right)
+    added, read = tf.split(solution, [value.shape[-1], key.shape[-1]], axis=-1)
+    states, state = _states(since_start[..., -1:, :], to_end * key, added, read, state)
+    added -= tf.matmul(read, states)
+    weights = between * tf.matmul(query, key, transpose_b=True)
+    return tf.matmul(since_start * query, states) + tf.matmul(weights, added), state
+
+
+@tf.custom_gradient
+def _states(decay, key, added, read, first):
+    """Computes the state before each block, and the state after the last block.
+
+    ```
+    S_(m + 1) = decay_m S_m + key_mᵀ (added_m - read_m S_m)
+    ```
+
+    Args:
+        decay: `[blocks, batch, heads, 1, 1]`.
+        key, read: `[blocks, batch, heads, block_size, depth]`.
+        added: `[blocks, batch, heads, block_size, value_depth]`.
+        first: `[batch, heads, depth, value_depth]`, S_0.
+
+    Returns:
+        `[blocks, batch, heads, depth, value_depth]`, and `[batch, heads, depth, value_depth]`.
+    """
+    count = size(key, 0)
+
+    def step(block, state):
+        new = added[block] - tf.matmul(read[block], state)
+        return decay[block] * state + tf.matmul(key[block], new, transpose_a=True)
+
+    states, last = _loop(step, first, count)
+
+    def gradients(of_states, of_last):
+        def step_back(number, of_state):
+            block = count - 1 - number
+            of_new = tf.matmul(key[block], of_state)
+            of_state = decay[block] * of_state - tf.matmul(read[block], of_new, transpose_a=True)
+            return of_states[block] + of_state
+
+        # The gradients of the states after the blocks, from the last to the first.
+        of_next, of_first = _loop(step_back, of_last, count)
+        of_next = tf.reverse(of_next, [0])
+        new, of_new = added - tf.matmul(read, states), tf.matmul(key, of_next)
+        return (
+            tf.reduce_sum(of_next * states, axis=[-2, -1], keepdims=True),
+            tf.matmul(new, of_next, transpose_b=True),
+            of_new,
+            -tf.matmul(of_new, states, transpose_b=True),
+            of_first,
+        )
+
+    return (states, last), gradients
+
+
+def _loop(step, first, count):
+    """Replaces x by `step(i, x)` for each i below `count`.
+
+    Returns:
+        All x before a step, along a new first axis, and the last x.
+    """
+
+    def body(i, x, found):
+        return i + 1, tf.ensure_shape(step(i, x), first.shape), found.write(i, x)
+
+    _, last, found = tf.while_loop(
+        lambda i, *_: i < count,
+        body,
+        (tf.constant(0), first, tf.TensorArray(first.dtype, count, element_shape=first.shape)),
+        parallel_iterations=1,
+        maximum_iterations=count,
+    )
+    return found.stack(), last
