@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rt_keras.layers import (
     FullHeads,
+    GatedDeltaHeads,
     Heads,
     LocalHeads,
     LocalRoutingHeads,
@@ -85,8 +86,9 @@ def read(model, state, chunks, **options):
             marks=pytest.mark.end_to_end,
         ),
         {"head_groups": [RECENT_BLOCKS]},
+        {"head_groups": [GatedDeltaHeads(1, 4), LocalHeads(1, 4)]},
     ],
-    ids=["local_and_nearest", "local_routing", "routing_memory", "selected_blocks"],
+    ids=["local_and_nearest", "local_routing", "routing_memory", "selected_blocks", "gated_delta"],
 )
 def test_rows_at_different_positions_equal_one_pass(changes):
     model = make_model(**changes)
