@@ -5,7 +5,7 @@ from functools import partial
 import tensorflow as tf
 
 from rt_keras import ops
-from rt_keras.benchmarks.operations import BITS, NUM_CLUSTERS, NUM_ROUNDS, TOP_K
+from rt_keras.benchmarks.operations import BITS, DELTA_BLOCK, NUM_CLUSTERS, NUM_ROUNDS, TOP_K
 
 
 def prepare(kind, direction, length, heads, depth, window):
@@ -94,6 +94,19 @@ def _lsh(query, key, value, centroids, window):
     return ops.lsh_attention(query, None, value, rotations, block_size=window, causal=True)
 
 
+def _gated_delta(query, key, value, centroids, window):
+    """Runs the gated delta rule with normalized keys, and gates of noise."""
+    log_decay, beta = (_noise(query.shape[:3], seed) for seed in (5, 6))
+    return ops.gated_delta_rule(
+        query,
+        tf.math.l2_normalize(key, axis=-1),
+        value,
+        log_decay=-tf.nn.softplus(log_decay),
+        beta=tf.sigmoid(beta),
+        block_size=DELTA_BLOCK,
+    )
+
+
 ATTENTION = {
     "full": _full,
     "local": _local,
@@ -105,4 +118,5 @@ ATTENTION = {
     "improved_clustered": partial(_clustered, top_k=TOP_K),
     "causal_clustered": _causal_clustered,
     "lsh": _lsh,
+    "gated_delta": _gated_delta,
 }

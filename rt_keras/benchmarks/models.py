@@ -9,7 +9,13 @@ import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
-from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
+from rt_keras.layers import (
+    FullHeads,
+    GatedDeltaHeads,
+    LocalHeads,
+    LocalRoutingHeads,
+    RoutingHeads,
+)
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 
 VOCABULARY = 256
@@ -31,6 +37,7 @@ def head_groups(kind, length, window, relative_positions=False):
         kind: string, one of
             - a key of `ROUTING`: two local and two routing heads;
             - "full": full heads;
+            - "gated_delta": heads of Gated DeltaNet, which have no relative positions;
             - "local": local heads with blocks of the window, so a query sees up to two windows;
             - "local_same_keys": two of these local heads, and two with blocks of half the window,
               in which a query sees as many keys as in a cluster;
@@ -50,6 +57,8 @@ def head_groups(kind, length, window, relative_positions=False):
     options = {"max_relative_distance": window if relative_positions else None}
     if kind == "full":
         return [FullHeads(HEADS, **options)]
+    if kind == "gated_delta":
+        return [GatedDeltaHeads(HEADS)]
     if kind == "local":
         return [LocalHeads(HEADS, window, **options)]
     half = HEADS // 2

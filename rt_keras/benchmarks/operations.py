@@ -8,22 +8,26 @@ products(full) = n²                    products(nearest_shared) = n (w + B)
 products(local) = 2 n w                products(nearest_separate) = 2 n (w + B)
 products(balanced_...) = n w           products(clustered) = n C
 products(lsh) = 2 n r w                products(improved_clustered) = n (C + T)
-products(causal_clustered) = n (w + k)
+products(causal_clustered) = n (w + k)       products(gated_delta) = n (2 D + 1.5 depth)
 selection = 2 n k depth                for queries, and for keys if separate
 selection(clustered) = 2 n P depth     selection(lsh) = r n k depth
 forward = heads (2 products (depth + value_depth) + selection)
 forward + backward = heads (6 products (depth + value_depth) + selection)
 ```
 
-B is the number of queries in a block of nearest attention. P projections make C groups, each with T
-top keys; r hashes have k buckets each. The gradient triples the products, because each matrix
-product needs one more for each of its factors. The selection of clusters has no gradient.
+B is the number of queries in a block of nearest attention, and D that of the gated delta rule,
+whose state adds three products of depth · value_depth for each position. P projections make C
+groups, each with T top keys; r hashes have k buckets each. The gradient triples the products,
+because each matrix product needs one more for each of its factors. The selection of clusters has no
+gradient.
 """
 
 # Clustered attention: numbers of groups, of projections and, in the improved form, of top keys.
 NUM_CLUSTERS, BITS, TOP_K = 100, 63, 32
 # Number of hashes of the Reformer's attention.
 NUM_ROUNDS = 4
+# Positions in a block of the gated delta rule.
+DELTA_BLOCK = 64
 # Rows and columns of the matrices whose product measures the rate of the machine.
 SIZE = 3072
 
@@ -42,13 +46,14 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
     >>> count("balanced_shared", "forward", length=8, heads=1, depth=2, window=4)
     320
     """
-    keys, directions = _keys_and_directions(length, window, block_size or window)[kind]
+    counts = _keys_and_directions(length, depth, window, block_size or window)
+    keys, directions = counts[kind]
     gradient = 3 if direction == "forward_backward" else 1
-    attention = gradient * 2 * length * keys * 2 * depth
+    attention = int(gradient * 2 * length * keys * 2 * depth)
     return heads * (attention + 2 * length * directions * depth)
 
 
-def _keys_and_directions(length, window, block_size):
+def _keys_and_directions(length, depth, window, block_size):
     """Returns, by kind, the numbers of keys and routing directions that each query multiplies."""
     clusters = length // window
     return {
@@ -62,10 +67,11 @@ def _keys_and_directions(length, window, block_size):
         "improved_clustered": (NUM_CLUSTERS + TOP_K, BITS),
         "causal_clustered": (window + clusters, clusters),
         "lsh": (2 * NUM_ROUNDS * window, NUM_ROUNDS * clusters // 2),
+        "gated_delta": (2 * DELTA_BLOCK + 1.5 * depth, 0),
     }
 
 
-KINDS = tuple(_keys_and_directions(1, 1, 1))
+KINDS = tuple(_keys_and_directions(1, 1, 1, 1))
 
 
 def prepare_product(size=SIZE):

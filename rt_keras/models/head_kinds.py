@@ -12,7 +12,7 @@ import math
 
 from rt_keras import layers
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
-from rt_keras.models.head_kind import FromBlock, WithReach, first_layer, with_keys_of
+from rt_keras.models.head_kind import FromBlock, HeadKind, WithReach, first_layer, with_keys_of
 from rt_keras.models.union_kind import Union
 
 
@@ -232,6 +232,20 @@ class Local(WithReach):
         return arguments
 
 
+@dataclasses.dataclass
+class GatedDelta(HeadKind):
+    """Heads with a state of fixed size; see `rt_keras.layers.GatedDeltaHeads`."""
+
+    block_size: int = key(64, "positions that are computed at once", AT_LEAST_1)
+    kernel_size: int = key(4, "positions per short convolution, 1 for none", AT_LEAST_1)
+
+    name = "gated_delta"
+    layer = layers.GatedDeltaHeads
+    of_causal_lm = ("num_heads",)
+    # The state is that of one sequence.
+    attends_across = False
+
+
 @with_keys_of(
     layers.CompressiveHeads,
     "block_size look_back compressed_length compression_rate compression reconstruction_weight",
@@ -270,6 +284,7 @@ HEAD_KINDS = {
         ClusterStrided,
         Strided,
         Local,
+        GatedDelta,
         Compressive,
         Full,
         Union,

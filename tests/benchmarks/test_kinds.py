@@ -18,6 +18,10 @@ def inputs():
     return query, key, value, upstream, centroids
 
 
+def noise(seed):
+    return tf.random.stateless_normal([1, 2, 24], [0, seed])
+
+
 def projections(*shape):
     return tf.random.stateless_normal(shape, [0, 5])
 
@@ -47,6 +51,13 @@ EXPECTED = {
     "causal_clustered": lambda q, k, v, c: ops.causal_clustered_attention(q, k, v, c, block_size=6),
     "lsh": lambda q, k, v, c: ops.lsh_attention(
         q, None, v, projections(2, 4, 4, 2), block_size=6, causal=True
+    ),
+    "gated_delta": lambda q, k, v, c: ops.gated_delta_rule(
+        q,
+        tf.math.l2_normalize(k, axis=-1),
+        v,
+        log_decay=-tf.nn.softplus(noise(5)),
+        beta=tf.sigmoid(noise(6)),
     ),
 }
 

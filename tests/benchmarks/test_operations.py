@@ -16,6 +16,7 @@ EXPECTED = {
     "improved_clustered": (132, 63),
     "causal_clustered": (12, 4),
     "lsh": (4 * 16, 4 * 2),
+    "gated_delta": (2 * 64 + 1.5 * 5, 0),
 }
 
 

@@ -71,10 +71,11 @@ VALUES = {
         "reconstruction_weight": 0.5,
     },
     "full": {"relative_positions": "sinusoidal", "memory_length": 5, "num_persistent_keys": 3},
+    "gated_delta": {"block_size": 5, "kernel_size": 3},
 }
 
 
-WITHOUT_POSITIONS = {"clustered", "causal_clustered", "lsh", "union"}
+WITHOUT_POSITIONS = {"clustered", "causal_clustered", "lsh", "gated_delta", "union"}
 WITH_POSITIONS = sorted(HEAD_KINDS.keys() - WITHOUT_POSITIONS)
 
 
@@ -125,6 +126,7 @@ def test_the_first_blocks_may_have_local_heads_instead(name):
         ("clustered", {"causal_by_mask": True}, [None, None, None]),
         ("causal_clustered", {}, [None, "clustered", "full"]),
         ("lsh", {}, [None, None, "full"]),
+        ("gated_delta", {}, [None, None, "full"]),
     ],
 )
 def test_groups_leak_into_a_decoder_only_on_request(name, values, expected):

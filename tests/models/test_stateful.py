@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rt_keras.layers import (
     FullHeads,
+    GatedDeltaHeads,
     Heads,
     LocalHeads,
     LocalRoutingHeads,
@@ -86,8 +87,16 @@ def read(model, state, chunks, **options):
         ),
         {"head_groups": [RECENT_BLOCKS]},
         {"conv_kernel_size": 4},
+        {"head_groups": [GatedDeltaHeads(1, 4), LocalHeads(1, 4)]},
     ],
-    ids=["local_and_nearest", "local_routing", "routing_memory", "selected_blocks", "convolutions"],
+    ids=[
+        "local_and_nearest",
+        "local_routing",
+        "routing_memory",
+        "selected_blocks",
+        "convolutions",
+        "gated_delta",
+    ],
 )
 def test_rows_at_different_positions_equal_one_pass(changes):
     model = make_model(**changes)

@@ -51,6 +51,10 @@ RUNS = {
         "strided": {"stride": 3},
         "local": {"block_size": 4, "max_relative_distance": 5},
     },
+    "run_of_gated_delta": {
+        "gated_delta": {"block_size": 4, "kernel_size": 3},
+        "local": {"block_size": 4},
+    },
     "run_of_union": {
         "union": {
             "window.block_size": 4,

@@ -82,6 +82,16 @@ def selected_blocks(heads, keys, clusters, by_content):
     return [rt_keras.layers.Heads(heads, [window, blocks])]
 
 
+def gated_delta(heads, keys, clusters):
+    """Heads of Gated DeltaNet, which see no keys but a state of fixed size."""
+    return [rt_keras.layers.GatedDeltaHeads(heads)]
+
+
+def local_and_gated_delta(heads, keys, clusters):
+    """Local heads and heads of Gated DeltaNet, half of each."""
+    return [*local(heads // 2, keys, clusters), *gated_delta(heads // 2, keys, clusters)]
+
+
 KINDS = {
     "full": full,
     "local": local,
@@ -110,6 +120,9 @@ KINDS = {
     # Blocks of 4 neighboring keys, and of 4 similar ones.
     "blocks": partial(selected_blocks, by_content=False),
     "content_blocks": partial(selected_blocks, by_content=True),
+    # Rivals with a recurrent state; their gates and convolutions add weights.
+    "gated_delta": gated_delta,
+    "local_and_gated_delta": local_and_gated_delta,
     # All keys instead of a cluster's; random keys; the best keys, without and with convolution.
     "local_routing_all": partial(dense, selection="all"),
     "local_routing_random": partial(dense, selection="random"),

@@ -46,7 +46,7 @@ def train(settings, report):
         - `settings` and `machine`;
         - `weights`, the number of trainable weights;
         - `keys_seen`, the mean number of keys that a query of a head attends to in a held-out
-          sequence, or None if it is longer than `LONGEST_COUNTED`;
+          sequence, or None if it is longer than `LONGEST_COUNTED` or heads have no weights;
         - `steps`, `loss` and `accuracy`, lists: the steps of the tests, and the held-out loss and
           accuracy after them; the loss is in nats per scored prediction;
         - `groups`, for each group of the task, its share of the held-out predictions and its final
@@ -263,18 +263,19 @@ def keys_seen(model, task, seed):
         seed: int.
 
     Returns:
-        float; None if sequences are longer than `LONGEST_COUNTED`.
+        float; None if sequences are longer than `LONGEST_COUNTED`, or if heads have no attention
+        weights.
     """
     if task.length > LONGEST_COUNTED:
         return None
     inputs, *_ = next(iter(batches(task, {"seed": seed, "batch": 1}, held_out=True)))
     real = real_tokens(task, inputs["tokens"])
     queries = slice(None) if real is None else np.asarray(real[0])
+    calls = attention_calls(model, inputs)
+    if not all(group.returns_attention_scores for call in calls for group, *_ in call.groups):
+        return None
     # Weights come in parts. All at once, they would take more memory than training.
-    counts = [
-        sum(np.sum(part.numpy() > 0, axis=-1) for part in call.weights())
-        for call in attention_calls(model, inputs)
-    ]
+    counts = [sum(np.sum(part.numpy() > 0, axis=-1) for part in call.weights()) for call in calls]
     return float(np.mean([count[0, :, queries] for count in counts]))
 
 
