@@ -42,6 +42,7 @@ class Allowed:
 
 AT_LEAST_0 = Allowed("an integer of at least 0", lambda value: value >= 0)
 AT_LEAST_1 = Allowed("an integer of at least 1", lambda value: value >= 1)
+AT_LEAST_2 = Allowed("an integer of at least 2", lambda value: value >= 2)
 POSITIVE = Allowed("a number above 0", lambda value: 0 < value < float("inf"))
 NOT_NEGATIVE = Allowed("a number of at least 0", lambda value: 0 <= value < float("inf"))
 SHARE = Allowed("a number from 0 to 1", lambda value: 0 <= value <= 1)

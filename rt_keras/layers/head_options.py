@@ -22,13 +22,14 @@ def naming_the_kind(init):
     return wrapped
 
 
-def positive_int(name, value):
-    """Returns `value`, or raises a ValueError if it is not a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}")
+def positive_int(name, value, least=1):
+    """Returns `value`, or raises a ValueError if it is not an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        allowed = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}")
     return value
 
 
-def positive_int_or_none(name, value):
-    """Returns `value`, or raises a ValueError if it is neither None nor a positive integer."""
-    return None if value is None else positive_int(name, value)
+def positive_int_or_none(name, value, least=1):
+    """Returns `value`, or raises a ValueError if it is neither None nor such an integer."""
+    return None if value is None else positive_int(name, value, least)

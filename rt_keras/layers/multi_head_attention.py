@@ -82,7 +82,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         global_projections: bool, whether separate dense layers project the queries of global tokens
             and the keys and values that these attend to, as in Longformer. Defaults to False.
         conv_kernel_size: int or None, number of positions, up to its own, that are convolved into a
-            query, a key and a value; 4 is common. None disables the convolutions. Defaults to None.
+            query, a key and a value; at least 2. None disables the convolutions. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -214,7 +214,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             )
         self.rotary_embedding = rotary_embedding
         check_global_tokens(num_global_tokens, global_projections, head_groups)
-        self.conv_kernel_size = positive_int_or_none("conv_kernel_size", conv_kernel_size)
+        # A kernel of one position would only scale the vectors.
+        self.conv_kernel_size = positive_int_or_none("conv_kernel_size", conv_kernel_size, least=2)
         others = {"rotary_embedding": rotary_embedding, "conv_kernel_size": conv_kernel_size}
         for name, other in others.items():
             if global_projections and other is not None:

@@ -16,7 +16,7 @@ class ShortConvolution(SameShape):
     ```
 
     Args:
-        kernel_size: int, number of positions in the sum, up to its own.
+        kernel_size: int, number of positions in the sum, up to its own; at least 2.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -28,7 +28,7 @@ class ShortConvolution(SameShape):
         `[batch, length, features]`.
 
     Raises:
-        ValueError: if `kernel_size` is not a positive integer.
+        ValueError: if `kernel_size` is not an integer of at least 2.
 
     Source: So et al. 2021, Primer, for queries, keys and values; the residual: Allen-Zhu 2025,
     Physics of Language Models, Part 4.1, Canon layers.
@@ -42,7 +42,7 @@ class ShortConvolution(SameShape):
 
     def __init__(self, kernel_size, **kwargs):
         super().__init__(**kwargs)
-        self.kernel_size = positive_int("kernel_size", kernel_size)
+        self.kernel_size = positive_int("kernel_size", kernel_size, least=2)
 
     def build(self, input_shape):
         # With zeros, training starts from the same model as without convolutions. The kernel still

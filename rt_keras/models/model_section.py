@@ -8,6 +8,7 @@ import keras
 from rt_keras.keys import (
     AT_LEAST_0,
     AT_LEAST_1,
+    AT_LEAST_2,
     POSITIVE,
     SHARE_BELOW_1,
     key,
@@ -117,7 +118,7 @@ class _ModelKeys:
     conv_kernel_size: int | None = key(
         None,
         "positions in the convolutions of queries, keys and values, null for no convolutions",
-        AT_LEAST_1,
+        AT_LEAST_2,
     )
     conv_layer: int | None = key(
         None, "index of the only block with these convolutions, null for all blocks", AT_LEAST_0

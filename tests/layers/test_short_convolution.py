@@ -1,5 +1,7 @@
 """The layer of short convolutions, and `conv_kernel_size` of attention and blocks."""
 
+import re
+
 import keras
 import keras_hub
 import numpy as np
@@ -57,7 +59,7 @@ def convolved(x, kernel, mask=None):
 # The layer.
 
 
-@pytest.mark.parametrize("kernel_size", [1, 3])
+@pytest.mark.parametrize("kernel_size", [2, 3])
 @pytest.mark.parametrize("kind", ["left", "right"])
 def test_equation(kernel_size, kind):
     layer, mask = ShortConvolution(kernel_size, dtype="float64"), checks.padding(2, LENGTH, kind)
@@ -70,7 +72,7 @@ def test_equation(kernel_size, kind):
     assert ShortConvolution.from_config(layer.get_config()).kernel_size == kernel_size
 
 
-@pytest.mark.parametrize("kernel_size", [1, 3])
+@pytest.mark.parametrize("kernel_size", [2, 3])
 def test_chunks_of_rows_at_different_positions(kernel_size):
     layer = ShortConvolution(kernel_size, dtype="float64")
     layer.build(X.shape)
@@ -337,12 +339,15 @@ def test_saved_and_loaded(tmp_path):
     assert layer.get_config()["conv_kernel_size"] == 2
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, True, "4", [4, 4]])
+@pytest.mark.parametrize("value", [0, 1, -1, 2.0, True, "4", [4, 4]])
 def test_bad_kernel_sizes(value):
-    with pytest.raises(ValueError, match="conv_kernel_size must be a positive integer. Received"):
+    message = "conv_kernel_size must be an integer of at least 2. Received: conv_kernel_size="
+    with pytest.raises(ValueError, match=f"{message}{re.escape(repr(value))}"):
         MultiHeadAttention([FullHeads(2)], conv_kernel_size=value)
-    with pytest.raises(ValueError, match="conv_kernel_size must be a positive integer. Received"):
+    with pytest.raises(ValueError, match=message):
         TransformerBlock([FullHeads(2)], 8, conv_kernel_size=value)
+    with pytest.raises(ValueError, match="kernel_size must be an integer of at least 2"):
+        ShortConvolution(value)
 
 
 def test_projections_of_global_tokens_have_no_convolutions():

@@ -305,8 +305,8 @@ def test_convolutions_in_all_blocks_or_in_one():
         check_convolutions(section)
         found = arguments_of(models.RoutingTransformerBackbone, section)
         assert found["conv_kernel_size"] == expected and found["product_keys"] is None
-    with pytest.raises(ValueError, match="model.conv_kernel_size is 0.* at least 1"):
-        read_section(ModelSection, {"conv_kernel_size": 0}, "model.")
+    with pytest.raises(ValueError, match="model.conv_kernel_size is 1.* at least 2"):
+        read_section(ModelSection, {"conv_kernel_size": 1}, "model.")
 
 
 def test_clustered_heads_of_a_decoder_have_the_values_of_the_causal_kind():
