@@ -135,10 +135,16 @@ KINDS = {
     # The first block is that of `local_convolution`.
     "local_convolution_below": local_routing,
     "full_convolution_above": full,
+    # The first block is that of `gated_delta`.
+    "gated_delta_below": local,
 }
 FROZEN = ("frozen_centroids", "local_routing_frozen")
 # The kinds of the first block, if the others have another one.
-FIRST = dict.fromkeys(("local_convolution_below", "full_convolution_above"), "local_convolution")
+FIRST = {
+    "local_convolution_below": "local_convolution",
+    "full_convolution_above": "local_convolution",
+    "gated_delta_below": "gated_delta",
+}
 # Kinds with convolutions of queries, keys and values.
 CONVOLVED = (
     "local_convolution",
