@@ -27,7 +27,7 @@ def gated_delta_rule(
     output_i = S_iᵀ query_i
     ```
 
-    So the state forgets a share of everything, and with |key_i| = 1 and beta_i = 1 it replaces the
+    So the state forgets a share of everything. If key_i has norm 1 and beta_i is 1, it replaces the
     value that it returns for key_i by value_i. Output i depends on positions up to i alone.
 
     Inside a block that starts with state S, with g_i the sum of its log decays up to i, the value
