@@ -212,12 +212,49 @@ def _read(query, key, value, cache, position, count, blocks, *options):
         first = blocks.num_first_tokens - segment * segment_size
         keys = segment_size - tf.clip_by_value(first, 0, segment_size)
         counts = counts_in_segments(keys, blocks.block_size, segment_size)
-    attention = tf.cond(
+    attention = _if_any(
         tf.reduce_any(reach.before > 0),
-        lambda: attend_to_best(query, found, reach, counts, *options),
-        lambda: _no_attention(query, value),
+        lambda query, found: attend_to_best(query, found, reach, counts, *options),
+        lambda query, found: _no_attention(query, found["value"]),
+        query,
+        found,
     )
     return attention, cache
+
+
+def _if_any(condition, function, otherwise, *tensors):
+    """Computes one of two functions of floats; the gradient computes the function again.
+
+    XLA cannot compile the gradient of `tf.cond` itself, where a branch finds shapes of its own.
+    """
+    flat = tf.nest.flatten(tensors)
+    learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
+
+    def of(function, floats):
+        given = dict(zip(learnt, floats, strict=True))
+        return function(
+            *tf.nest.pack_sequence_as(tensors, [given.get(i, x) for i, x in enumerate(flat)])
+        )
+
+    @tf.custom_gradient
+    def computed(*floats):
+        def gradients(upstream):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(floats)
+                result = of(function, floats)
+            return tape.gradient(result, floats, upstream, unconnected_gradients="zero")
+
+        def gradient(*upstream):
+            return tf.cond(
+                condition,
+                lambda: gradients(upstream),
+                lambda: tuple(tf.zeros_like(x) for x in floats),
+            )
+
+        result = tf.cond(condition, lambda: of(function, floats), lambda: of(otherwise, floats))
+        return result, gradient
+
+    return computed(*(flat[i] for i in learnt))
 
 
 def _no_attention(query, value):
