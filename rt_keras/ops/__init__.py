@@ -27,6 +27,7 @@ from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
+from rt_keras.ops.native_sparse import native_sparse_attention
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.random import random_attention
@@ -56,6 +57,7 @@ __all__ = [
     "local_attention",
     "lsh_attention",
     "lsh_buckets",
+    "native_sparse_attention",
     "nearest_attention",
     "nearest_centroid",
     "normalize",

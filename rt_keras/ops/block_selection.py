@@ -81,7 +81,7 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
     """
     query = per_query["query"]
     batch, length = query.shape[0] or 1, size(query, 2)
-    if not isinstance(length, int):
+    if not isinstance(length, int) or length == 0:
         return function({**per_query, **{k: x for k, x in shared.items() if x is not None}})
     positions = min(max(at_once // (batch * elements), 1), length)
     chunks = ceil_div(length, positions)

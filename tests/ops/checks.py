@@ -20,6 +20,7 @@ LEARNT = (
     "span",
     "log_decay",
     "beta",
+    "gates",
 )
 
 
@@ -207,6 +208,7 @@ def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
         "token_bias": [None, None],
         "log_decay": [None, 2, None],
         "beta": [None, 2, None],
+        "gates": [None, 2, None, 3],
     }
 
     def spec(name):

@@ -718,6 +718,60 @@ def gated_delta(
     return output
 
 
+def native_sparse(
+    query,
+    key,
+    value,
+    *,
+    gates,
+    block_size,
+    num_blocks,
+    window_size,
+    query_mask=None,
+    key_mask=None,
+):
+    """The three branches, one query after the other."""
+    output = np.zeros(
+        query.shape[:3] + value.shape[3:], np.result_type(query, key, value, gates, np.float64)
+    )
+    queries = query.shape[1] // key.shape[1]
+    for b, g, i in np.ndindex(query.shape[0], key.shape[1], query.shape[2]):
+        seen = [j for j in range(i + 1) if real(key_mask, b, j)]
+        of_block = [[] for _ in range(i // block_size + 1)]
+        for j in seen:
+            of_block[j // block_size].append(j)
+        ended = [n for n, of in enumerate(of_block) if of and (n + 1) * block_size <= i + 1]
+        means = [[x[b, g, of_block[n]].mean(axis=0) for n in ended] for x in (key, value)]
+        heads = range(g * queries, (g + 1) * queries)
+        weights = {h: weights_of(query[b, h, i], means[0]) for h in heads}
+        blocks = native_sparse_blocks(ended, sum(weights.values()), i // block_size, num_blocks)
+        selected = [j for n in blocks for j in of_block[n]]
+        window = [j for j in seen if i - j < window_size]
+        for h in heads:
+            if not real(query_mask, b, i):
+                continue
+            branches = [(weights[h], means[1])]
+            for places in (selected, window):
+                of_keys = weights_of(query[b, h, i], key[b, g, places])
+                branches.append((of_keys, value[b, g, places]))
+            for gate, (weight, values) in zip(gates[b, h, i], branches):
+                for w, v in zip(weight, values):
+                    output[b, h, i] += gate * w * v
+    return output
+
+
+def native_sparse_blocks(ended, importance, last, num_blocks):
+    """The selected blocks: the query's own, the first, the one before its own, and the best."""
+    best = [ended[n] for n in np.argsort(-np.real(importance), kind="stable")]
+    order = [last, 0, max(last - 1, 0), *best]
+    return list(dict.fromkeys(order))[:num_blocks]
+
+
+def weights_of(query, keys):
+    """Attention weights of any number of keys, of which there may be none."""
+    return attention_weights(query, np.array(keys)) if len(keys) else np.zeros(0)
+
+
 def softmax(logits):
     weights = np.exp(logits - np.max(logits))
     return weights / weights.sum()
