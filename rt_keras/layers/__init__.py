@@ -33,6 +33,7 @@ from rt_keras.layers.local_routing_heads import LocalRoutingHeads
 from rt_keras.layers.lsh_heads import LSHHeads
 from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers.native_sparse_heads import NativeSparseHeads
 from rt_keras.layers.normalization import ResidualWeight, ScaleNormalization
 from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.random_heads import RandomHeads
@@ -69,6 +70,7 @@ __all__ = [
     "LocalRoutingHeads",
     "MixtureOfExperts",
     "MultiHeadAttention",
+    "NativeSparseHeads",
     "ProductKeyMemory",
     "RandomHeads",
     "ResidualWeight",

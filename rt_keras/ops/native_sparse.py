@@ -232,11 +232,11 @@ def attend_to_blocks(query, blocks, own, num_blocks, dropout=0.0, seeds=(None, N
     )
     # One row per block.
     rows = {
-        name: tf.reshape(tf.cast(blocks[name], query.dtype), [batch * key_heads * total, -1])
-        for name in ("key", "value")
+        name: tf.reshape(tf.cast(blocks[name], query.dtype), [batch * key_heads * total, width])
+        for name, width in (("key", block_size * depth), ("value", block_size * value_depth))
     }
     selected = over_queries(
-        lambda part: _attend_to_selected(part, block_size, dropout),
+        lambda part: _attend_to_selected(part, total, block_size, dropout),
         {**given, "block": block},
         {**rows, "real": real, "seed": seeds[1]},
         key_heads * _at_most(num_blocks, total) * block_size * (depth + value_depth),
@@ -311,7 +311,7 @@ def _select(weights, last, num_blocks):
     return indices_of_largest(score, _at_most(num_blocks, total))[0]
 
 
-def _attend_to_selected(part, block_size, dropout):
+def _attend_to_selected(part, total, block_size, dropout):
     """Computes the attention of some queries to the selected blocks.
 
     Args:
@@ -319,6 +319,7 @@ def _attend_to_selected(part, block_size, dropout):
             `[batch, key_heads, length, selected]`; "key" and "value",
             `[batch * key_heads * blocks, block_size * ...]`; and optionally "real", bool
             `[batch, blocks * block_size]`, and "seed".
+        total: int, number of blocks.
         block_size: int.
         dropout: float.
 
@@ -327,7 +328,6 @@ def _attend_to_selected(part, block_size, dropout):
     """
     query, block = part["query"], part["block"]
     batch, key_heads, length, selected = sizes(block)
-    total = size(part["key"], 0) // (batch * key_heads)
     row = block + tf.reshape(tf.range(batch * key_heads) * total, [batch, key_heads, 1, 1])
     shape = [batch, key_heads, length, selected * block_size]
     key, value = (

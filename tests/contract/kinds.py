@@ -121,6 +121,7 @@ SIZES = {
     "ContentBlocksHeads": {"block_size": 2, "look_back": 0},
     "NeighbourBlocksHeads": {"block_size": 1, "segment_size": 8, "num_nodes": 1, "look_back": 0},
     "RecentBlocksHeads": {"block_size": 2, "look_back": 0},
+    "NativeSparseHeads": {"block_size": 2, "num_blocks": 5},
 }
 
 

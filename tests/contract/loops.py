@@ -257,6 +257,15 @@ def gated_delta(group, query, key, value, options):
     return found * scale * gates[..., 2:] * sigmoid(gates[..., 2:])
 
 
+def native_sparse(group, query, key, value, options):
+    shared_by = group.num_heads // group.num_key_value_heads
+    key, value = (x[:, ::shared_by] for x in (key, value))
+    sizes = of(group, "block_size", "num_blocks", "window_size")
+    gates = sigmoid(options["gates"])
+    options = without(options, "causal", "gates")
+    return reference.native_sparse(query, key, value, gates=gates, **sizes, **options)
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
@@ -304,6 +313,7 @@ LOOPS = {
     layers.CompressiveHeads: compressive,
     layers.CausalClusteredHeads: causal_clustered,
     layers.GatedDeltaHeads: gated_delta,
+    layers.NativeSparseHeads: native_sparse,
     t2t.T2TLocalHeads: t2t_local,
     t2t.T2TStridedHeads: t2t_strided,
     t2t.T2TRoutingHeads: t2t_clusters,

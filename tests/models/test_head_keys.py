@@ -38,6 +38,7 @@ def test_encoders_have_other_kinds():
         ({"causal_clustered.num_heads": 2}, ("encoder",), "in the encoder, use model.clustered"),
         ({"compressive.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
         ({"gated_delta.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
+        ({"native_sparse.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
         ({"hashed.num_heads": 2, "hashed.share_qk": True}, ("encoder",), "it must be false"),
         ({"hashed.num_heads": 2, "hashed.first_layer": 1}, ("decoder",), "it must be 0"),
         ({"local.num_heads": 2, "local.cross_block_size": 8}, ("decoder",), "it must be null"),

@@ -72,10 +72,18 @@ VALUES = {
     },
     "full": {"relative_positions": "sinusoidal", "memory_length": 5, "num_persistent_keys": 3},
     "gated_delta": {"block_size": 5, "kernel_size": 3},
+    "native_sparse": {"block_size": 5, "num_blocks": 3, "window_size": 7},
 }
 
 
-WITHOUT_POSITIONS = {"clustered", "causal_clustered", "lsh", "gated_delta", "union"}
+WITHOUT_POSITIONS = {
+    "clustered",
+    "causal_clustered",
+    "lsh",
+    "gated_delta",
+    "native_sparse",
+    "union",
+}
 WITH_POSITIONS = sorted(HEAD_KINDS.keys() - WITHOUT_POSITIONS)
 
 
@@ -127,6 +135,7 @@ def test_the_first_blocks_may_have_local_heads_instead(name):
         ("causal_clustered", {}, [None, "clustered", "full"]),
         ("lsh", {}, [None, None, "full"]),
         ("gated_delta", {}, [None, None, "full"]),
+        ("native_sparse", {}, [None, None, "full"]),
     ],
 )
 def test_groups_leak_into_a_decoder_only_on_request(name, values, expected):

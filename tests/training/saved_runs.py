@@ -55,6 +55,10 @@ RUNS = {
         "gated_delta": {"block_size": 4, "kernel_size": 3},
         "local": {"block_size": 4},
     },
+    "run_of_native_sparse": {
+        "native_sparse": {"block_size": 2, "num_blocks": 4, "window_size": 5},
+        "local": {"block_size": 4},
+    },
     "run_of_union": {
         "union": {
             "window.block_size": 4,
