@@ -5,7 +5,15 @@ from functools import partial
 import tensorflow as tf
 
 from rt_keras import ops
-from rt_keras.benchmarks.operations import BITS, DELTA_BLOCK, NUM_CLUSTERS, NUM_ROUNDS, TOP_K
+from rt_keras.benchmarks.operations import (
+    BITS,
+    DELTA_BLOCK,
+    NUM_CLUSTERS,
+    NUM_ROUNDS,
+    SPARSE_BLOCK,
+    SPARSE_BLOCKS,
+    TOP_K,
+)
 
 
 def prepare(kind, direction, length, heads, depth, window):
@@ -107,6 +115,19 @@ def _gated_delta(query, key, value, centroids, window):
     )
 
 
+def _native_sparse(query, key, value, centroids, window):
+    """Runs Native Sparse Attention with a window, and gates of noise."""
+    return ops.native_sparse_attention(
+        query,
+        key,
+        value,
+        gates=tf.sigmoid(_noise([*query.shape[:3], 3], 5)),
+        block_size=SPARSE_BLOCK,
+        num_blocks=SPARSE_BLOCKS,
+        window_size=window,
+    )
+
+
 ATTENTION = {
     "full": _full,
     "local": _local,
@@ -119,4 +140,5 @@ ATTENTION = {
     "causal_clustered": _causal_clustered,
     "lsh": _lsh,
     "gated_delta": _gated_delta,
+    "native_sparse": _native_sparse,
 }

@@ -14,6 +14,7 @@ from rt_keras.layers import (
     GatedDeltaHeads,
     LocalHeads,
     LocalRoutingHeads,
+    NativeSparseHeads,
     RoutingHeads,
 )
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
@@ -38,6 +39,8 @@ def head_groups(kind, length, window, relative_positions=False):
             - a key of `ROUTING`: two local and two routing heads;
             - "full": full heads;
             - "gated_delta": heads of Gated DeltaNet, which have no relative positions;
+            - "native_sparse": heads of Native Sparse Attention, with this window and the blocks of
+              the paper, which have no relative positions;
             - "local": local heads with blocks of the window, so a query sees up to two windows;
             - "local_same_keys": two of these local heads, and two with blocks of half the window,
               in which a query sees as many keys as in a cluster;
@@ -59,6 +62,8 @@ def head_groups(kind, length, window, relative_positions=False):
         return [FullHeads(HEADS, **options)]
     if kind == "gated_delta":
         return [GatedDeltaHeads(HEADS)]
+    if kind == "native_sparse":
+        return [NativeSparseHeads(HEADS, window_size=window)]
     if kind == "local":
         return [LocalHeads(HEADS, window, **options)]
     half = HEADS // 2

@@ -9,6 +9,7 @@ products(local) = 2 n w                products(nearest_separate) = 2 n (w + B)
 products(balanced_...) = n w           products(clustered) = n C
 products(lsh) = 2 n r w                products(improved_clustered) = n (C + T)
 products(causal_clustered) = n (w + k)       products(gated_delta) = n (2 D + 1.5 depth)
+products(native_sparse) = n (n / S + K S + 2 w)
 selection = 2 n k depth                for queries, and for keys if separate
 selection(clustered) = 2 n P depth     selection(lsh) = r n k depth
 forward = heads (2 products (depth + value_depth) + selection)
@@ -17,9 +18,9 @@ forward + backward = heads (6 products (depth + value_depth) + selection)
 
 B is the number of queries in a block of nearest attention, and D that of the gated delta rule,
 whose state adds three products of depth · value_depth for each position. P projections make C
-groups, each with T top keys; r hashes have k buckets each. The gradient triples the products,
-because each matrix product needs one more for each of its factors. The selection of clusters has no
-gradient.
+groups, each with T top keys; r hashes have k buckets each. Native Sparse Attention selects K blocks
+of S positions, or all if there are fewer. The gradient triples the products, because each matrix
+product needs one more for each of its factors. The selection of clusters has no gradient.
 """
 
 # Clustered attention: numbers of groups, of projections and, in the improved form, of top keys.
@@ -28,6 +29,8 @@ NUM_CLUSTERS, BITS, TOP_K = 100, 63, 32
 NUM_ROUNDS = 4
 # Positions in a block of the gated delta rule.
 DELTA_BLOCK = 64
+# Native Sparse Attention: positions in a block, and number of selected blocks, as in the paper.
+SPARSE_BLOCK, SPARSE_BLOCKS = 64, 16
 # Rows and columns of the matrices whose product measures the rate of the machine.
 SIZE = 3072
 
@@ -55,7 +58,7 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
 
 def _keys_and_directions(length, depth, window, block_size):
     """Returns, by kind, the numbers of keys and routing directions that each query multiplies."""
-    clusters = length // window
+    clusters, blocks = length // window, -(-length // SPARSE_BLOCK)
     return {
         "full": (length, 0),
         "local": (2 * window, 0),
@@ -68,6 +71,7 @@ def _keys_and_directions(length, depth, window, block_size):
         "causal_clustered": (window + clusters, clusters),
         "lsh": (2 * NUM_ROUNDS * window, NUM_ROUNDS * clusters // 2),
         "gated_delta": (2 * DELTA_BLOCK + 1.5 * depth, 0),
+        "native_sparse": (blocks + min(SPARSE_BLOCKS, blocks) * SPARSE_BLOCK + 2 * window, 0),
     }
 
 

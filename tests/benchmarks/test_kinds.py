@@ -18,8 +18,8 @@ def inputs():
     return query, key, value, upstream, centroids
 
 
-def noise(seed):
-    return tf.random.stateless_normal([1, 2, 24], [0, seed])
+def noise(seed, *inner):
+    return tf.random.stateless_normal([1, 2, 24, *inner], [0, seed])
 
 
 def projections(*shape):
@@ -58,6 +58,15 @@ EXPECTED = {
         v,
         log_decay=-tf.nn.softplus(noise(5)),
         beta=tf.sigmoid(noise(6)),
+    ),
+    "native_sparse": lambda q, k, v, c: ops.native_sparse_attention(
+        q,
+        k,
+        v,
+        gates=tf.sigmoid(noise(5, 3)),
+        block_size=64,
+        num_blocks=16,
+        window_size=6,
     ),
 }
 

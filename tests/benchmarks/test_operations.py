@@ -17,6 +17,7 @@ EXPECTED = {
     "causal_clustered": (12, 4),
     "lsh": (4 * 16, 4 * 2),
     "gated_delta": (2 * 64 + 1.5 * 5, 0),
+    "native_sparse": (1 + 64 + 16, 0),
 }
 
 
