@@ -30,7 +30,7 @@ class NativeSparseHeads(HeadGroup):
     Args:
         num_heads: int, number of heads in the group.
         block_size: int, number of positions in a block. Defaults to 64.
-        num_blocks: int, number of blocks that a query selects, including its own, the one before it
+        num_blocks: int, number of blocks that a query selects, including its own, the previous one
             and the first one. Defaults to 16.
         window_size: int, number of positions in the window, including that of the query. Defaults
             to 512.

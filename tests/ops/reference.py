@@ -761,14 +761,14 @@ def native_sparse(
 
 
 def native_sparse_blocks(ended, importance, last, num_blocks):
-    """The selected blocks: the query's own, the first, the one before its own, and the best."""
+    """The selected blocks: the query's own, the first, the previous one, and the best."""
     best = [ended[n] for n in np.argsort(-np.real(importance), kind="stable")]
     order = [last, 0, max(last - 1, 0), *best]
     return list(dict.fromkeys(order))[:num_blocks]
 
 
 def weights_of(query, keys):
-    """Attention weights of any number of keys, of which there may be none."""
+    """Attention weights of keys, which are empty for no keys."""
     return attention_weights(query, np.array(keys)) if len(keys) else np.zeros(0)
 
 

@@ -142,7 +142,7 @@ def test_the_past_does_not_depend_on_the_future(start):
 
 def in_chunks(inputs, ends, max_length, sizes):
     """The outputs of chunks that end at given positions."""
-    inputs, outputs = checks.tensors(inputs), []
+    outputs = []
     first = {name: inputs[name][:, :, : ends[0]] for name in ("key", "value")}
     cache = native_sparse_cache(**first, max_length=max_length, block_size=sizes["block_size"])
     for start, end in zip(ends, ends[1:]):
@@ -158,10 +158,22 @@ def in_chunks(inputs, ends, max_length, sizes):
     "ends", [[0, 26], [9, *range(10, 27)], [0, 1, 2, 12, 26], [4, 8, 21, 26], [23, 26]], ids=str
 )
 def test_chunks_and_steps_are_one_pass(ends, window_size, key_heads):
-    inputs, sizes = arrays(26, heads=4, key_heads=key_heads), {**SIZES, "window_size": window_size}
+    inputs = checks.tensors(arrays(26, heads=4, key_heads=key_heads))
+    sizes = {**SIZES, "window_size": window_size}
     expected = native_sparse_attention(**inputs, **sizes)[:, :, ends[0] :]
     found = in_chunks(inputs, ends, 30, sizes)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_steps_select_the_same_of_equal_blocks_in_float32():
+    rng, inputs = np.random.default_rng(0), arrays(81, heads=4)
+    # Three kinds of blocks, whose values differ.
+    kinds = rng.normal(size=(3, 4, 6))[rng.integers(0, 3, 21)]
+    inputs["key"] = np.broadcast_to(kinds.reshape(84, 6)[:81], [2, 2, 81, 6])
+    inputs = checks.tensors(inputs, tf.float32)
+    expected = native_sparse_attention(**inputs, **SIZES)[:, :, 40:]
+    found = in_chunks(inputs, range(40, 82), 81, SIZES)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 6])
