@@ -43,9 +43,10 @@ def native_sparse_attention(
     of all blocks are computed for every query. Memory is bounded if shapes are static: queries are
     processed some at a time, and the gradient computes them again.
 
-    Two things differ from the paper. Keys and values of a block are compressed by their mean, not
+    Three things differ from the paper. Keys and values of a block are compressed by their mean, not
     by a learned network with position embeddings. The compressed blocks do not overlap and are the
-    blocks that are selected. The blocks that are always selected are those of the paper.
+    blocks that are selected. The branches share their keys and values. The blocks that are always
+    selected are those of the paper.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -70,7 +71,7 @@ def native_sparse_attention(
             heads does not divide the number of heads.
 
     Source: Yuan et al. 2025, Native Sparse Attention: Hardware-Aligned and Natively Trainable
-    Sparse Attention, section 3; means: `naive_nsa` of flash-linear-attention.
+    Sparse Attention, section 3; means and shared keys: `naive_nsa` of flash-linear-attention.
 
     >>> x, gates = tf.random.normal([1, 4, 20, 8]), tf.ones([1, 4, 20, 3]) / 3
     >>> sizes = {"block_size": 4, "num_blocks": 3, "window_size": 5}
