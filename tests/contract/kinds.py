@@ -208,6 +208,34 @@ def pairs():
             yield name, {a: next(turns[a]), b: next(turns[b])}
 
 
+def sets_of_options(name, size=5):
+    """Sets of options of a kind that together have all its pairs, those that are refused alone.
+
+    Args:
+        name: name of the kind's layer.
+        size: int, maximum number of options in a set.
+
+    Yields:
+        Dictionaries of options.
+    """
+    left = {True: [], False: []}
+    for chosen in (chosen for kind, chosen in pairs() if kind == name):
+        if Heads(name, chosen).refusal is not None:
+            yield chosen
+        else:
+            left["dense_below" in chosen].append(chosen)
+    # Apart, as what `dense_below` turns into full attention would hide all other pairs of a set.
+    for rest in left.values():
+        while rest:
+            found = rest[0]
+            for chosen in rest[1:]:
+                both = {**chosen, **found}
+                if len(both) <= size and Heads(name, both).refusal is None:
+                    found = both
+            rest = [chosen for chosen in rest if not chosen.keys() <= found.keys()]
+            yield found
+
+
 def label(case):
     name, chosen = case
     return "-".join([name, *(f"{option}={value}" for option, value in chosen.items())])

@@ -1,6 +1,6 @@
 """Every kind of heads with every option: right in all ways, or refused by name when it is built.
 
-All options and pairs run end to end; a seeded sample of them always does.
+All options, and sets of them that have all pairs, run end to end; a seeded sample always does.
 """
 
 import functools
@@ -10,7 +10,17 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from tests.contract.kinds import LENGTH, NAMES, SINGLES, Heads, label, layers, options, pairs
+from tests.contract.kinds import (
+    LENGTH,
+    NAMES,
+    SINGLES,
+    Heads,
+    label,
+    layers,
+    options,
+    pairs,
+    sets_of_options,
+)
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
@@ -61,10 +71,23 @@ def test_one_option(case):
     is_right_or_refused(*case)
 
 
-@pytest.mark.parametrize("case", sampled(pairs(), 12))
-def test_two_options(case):
+def of_two_options(name, chosen):
     # Chunks shorter and longer than the sequence in turn, and a prompt shorter than `dense_below`.
-    is_right_or_refused(*case, sizes=((7, LENGTH + 3)[len(label(case)) % 2],), starts=(9,))
+    size = (7, LENGTH + 3)[len(label((name, chosen))) % 2]
+    is_right_or_refused(name, chosen, sizes=(size,), starts=(9,))
+
+
+@pytest.mark.parametrize("case", random.Random(0).sample(list(pairs()), 12), ids=label)
+def test_two_options(case):
+    of_two_options(*case)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("name", layers())
+def test_all_pairs_of_options(name, subtests):
+    for chosen in sets_of_options(name):
+        with subtests.test(label((name, chosen))):
+            of_two_options(name, chosen)
 
 
 @functools.cache
