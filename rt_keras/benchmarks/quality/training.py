@@ -108,13 +108,16 @@ def build(task, settings):
     """
     width = settings["width"]
     inputs = {"tokens": keras.Input([task.length], dtype="int32", name="tokens")}
+    sinusoidal = settings["positions"] == "sinusoidal"
+    # Scaled so that sines do not drown them, as in `RoutingTransformerBackbone`.
+    stddev, scale = (width**-0.5, width**0.5) if sinusoidal else (0.02, 1.0)
     embedding = ReversibleEmbedding(
         task.vocabulary_size,
         width,
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02),
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=stddev),
     )
-    x = TokenShift(name="embedded")(embedding(inputs["tokens"]))
-    if settings["positions"] == "sinusoidal":
+    x = TokenShift(name="embedded")(embedding(inputs["tokens"]) * scale)
+    if sinusoidal:
         x = SinusoidalPositions(name="with_positions")(x)
     real = real_tokens(task, inputs["tokens"])
     sizes = Sizes(settings["keys"], settings["clusters"], settings["positions"])
