@@ -68,7 +68,7 @@ EXTRAS = {
         *SERVING,
         *PLOT,
         *PRETRAINED,
-        "pytest>=8,<10",
+        "pytest>=9,<10",
         "pytest-xdist>=3.6,<4",
         "hypothesis>=6.100,<7",
         "ruff>=0.17,<0.18",

@@ -209,6 +209,61 @@ def pairs():
             yield name, {a: next(turns[a]), b: next(turns[b])}
 
 
+def sets_of_pairs(name, size=5):
+    """Sets of options of a kind that together have all its pairs, those that are refused alone.
+
+    Args:
+        name: name of the kind's layer.
+        size: int, maximum number of options in a set.
+
+    Yields:
+        Dictionaries of options.
+    """
+    left = {True: [], False: []}
+    for chosen in (chosen for kind, chosen in pairs() if kind == name):
+        if Heads(name, chosen).refusal is not None:
+            yield chosen
+        else:
+            left["dense_below" in chosen].append(chosen)
+    # Apart, as what `dense_below` turns into full attention would hide all other pairs of a set.
+    for chosen in left.values():
+        yield from joined(name, chosen, size, lambda found, pair: pair.keys() <= found.keys())
+
+
+def sets_of_values(name, size=3):
+    """Sets of options of a kind that together have all values, those that are refused alone."""
+    left = []
+    for chosen in (chosen for kind, chosen in SINGLES if kind == name):
+        if "dense_below" in chosen or Heads(name, chosen).refusal is not None:
+            yield chosen
+        else:
+            left.append(chosen)
+    yield from joined(name, left, size)
+
+
+def joined(name, cases, size, covers=lambda found, case: case.items() <= found.items()):
+    """Joins options to few sets, none of which is refused.
+
+    Args:
+        name: name of the kind's layer.
+        cases: list of dictionaries of options.
+        size: int, maximum number of options in a set.
+        covers: function of a set and a case that tells whether the case needs no further set.
+            Defaults to one that wants the same values.
+
+    Yields:
+        Dictionaries of options.
+    """
+    while cases:
+        found = cases[0]
+        for chosen in cases[1:]:
+            both = {**chosen, **found}
+            if len(both) <= size and Heads(name, both).refusal is None:
+                found = both
+        cases = [chosen for chosen in cases if not covers(found, chosen)]
+        yield found
+
+
 def label(case):
     name, chosen = case
     return "-".join([name, *(f"{option}={value}" for option, value in chosen.items())])

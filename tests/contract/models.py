@@ -1,4 +1,4 @@
-"""Models of one kind of heads, in which each option alone has a layer and an output of its own."""
+"""Models of one kind of heads, in which each of some sets of options has a layer and an output."""
 
 import keras
 import numpy as np
@@ -11,6 +11,7 @@ from tests.contract.kinds import (
     LENGTH,
     VALUE_DEPTH,
     Heads,
+    joined,
     layers,
     move_weights,
     options,
@@ -21,17 +22,25 @@ FEATURES = 8
 
 
 def forms(name):
-    """The options of a kind that are not refused, one by one, for sequences of `LENGTH`.
+    """Sets of the options of a kind that together have all that are not refused, by name.
 
-    Of an option that is a number there is one value.
+    Sequences have `LENGTH` positions. Of an option that is a number there is one value.
     """
-    found = {"plain": {}}
+    singles = []
     for option, values in options(layers()[name]).items():
         for value in values if isinstance(values[0], str) else values[:1]:
             heads = Heads(name, {option: value})
             if heads.refusal is None and heads.length == heads.keys == LENGTH:
-                found[f"{option}_{value}"] = {option: value}
-    return found
+                singles.append({option: value})
+    # Keras's own attention shares no keys, and cannot be compared with a set that does.
+    alone = [chosen for chosen in singles if GROUPED in chosen]
+    others = [chosen for chosen in singles if GROUPED not in chosen]
+    sets = [{}, *joined(name, others, size=4), *alone]
+    return {_named(chosen) or "plain": chosen for chosen in sets}
+
+
+def _named(chosen):
+    return "-".join(f"{option}_{value}" for option, value in chosen.items())
 
 
 def attention(kind, chosen, dtype, **kwargs):

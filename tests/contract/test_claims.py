@@ -6,8 +6,8 @@ import pytest
 from rt_keras.layers import ClusterStridedHeads, LocalHeads, LSHHeads, RandomHeads, StridedHeads
 from rt_keras.ops import local_attention
 from tests.contract import kinds
-from tests.contract.claims import CLAIMS
-from tests.contract.kinds import NAMES, SINGLES, Heads, label, layers
+from tests.contract.claims import CLAIMS, keeps_all_claims
+from tests.contract.kinds import NAMES, Heads, label, layers, sets_of_values
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
@@ -20,12 +20,13 @@ def test_without_options(name, claim):
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("case", SINGLES, ids=label)
-def test_one_option(case):
-    heads = Heads(*case)
-    if heads.refusal is None:
-        for claim in CLAIMS:
-            claim(heads)
+@pytest.mark.parametrize("name", layers())
+def test_all_values_of_options(name, subtests):
+    for chosen in sets_of_values(name):
+        heads = Heads(name, chosen)
+        with subtests.test(label((name, chosen))):
+            if heads.refusal is None:
+                keeps_all_claims(heads)
 
 
 @pytest.mark.parametrize("name", layers())

@@ -1,4 +1,4 @@
-"""Every option alone, in models: compiled, in lower precision, saved, exported, adapted, rotary."""
+"""Every option, in models: compiled, in lower precision, saved, exported, adapted, rotary."""
 
 import gc
 

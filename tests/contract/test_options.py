@@ -1,6 +1,7 @@
 """Every kind of heads with every option: right in all ways, or refused by name when it is built.
 
-All options and pairs run end to end; a seeded sample of them always does.
+Sets of options that have all values and all pairs run end to end; a seeded sample of single options
+and of pairs always does.
 """
 
 import functools
@@ -10,35 +11,25 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from tests.contract.kinds import LENGTH, NAMES, SINGLES, Heads, label, layers, options, pairs
+from tests.contract.kinds import (
+    LENGTH,
+    NAMES,
+    SINGLES,
+    Heads,
+    label,
+    layers,
+    options,
+    pairs,
+    sets_of_pairs,
+    sets_of_values,
+)
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 
-# Combinations that are known to be wrong, by their label, with the reason; an entry that has begun
-# to pass fails.
-KNOWN_FAILURES = {}
-
 
 def sampled(cases, count):
-    """Cases as parameters of a test, all but `count` of them end to end."""
-    cases = list(cases)
-    always = {label(case) for case in random.Random(0).sample(cases, count)}
-    return [
-        pytest.param(
-            case,
-            id=label(case),
-            marks=[
-                *([] if label(case) in always else [pytest.mark.end_to_end]),
-                *(
-                    [pytest.mark.xfail(reason=KNOWN_FAILURES[label(case)], strict=True)]
-                    if label(case) in KNOWN_FAILURES
-                    else []
-                ),
-            ],
-        )
-        for case in cases
-    ]
+    return random.Random(0).sample(list(cases), count)
 
 
 def is_right_or_refused(name, chosen, **sizes):
@@ -56,15 +47,36 @@ def test_without_options(name):
     compute_the_same(heads)
 
 
-@pytest.mark.parametrize("case", sampled(SINGLES, 8))
+@pytest.mark.parametrize("case", sampled(SINGLES, 8), ids=label)
 def test_one_option(case):
     is_right_or_refused(*case)
 
 
-@pytest.mark.parametrize("case", sampled(pairs(), 12))
-def test_two_options(case):
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("name", layers())
+def test_all_values_of_options(name, subtests):
+    for chosen in sets_of_values(name):
+        with subtests.test(label((name, chosen))):
+            is_right_or_refused(name, chosen)
+
+
+def of_two_options(name, chosen):
     # Chunks shorter and longer than the sequence in turn, and a prompt shorter than `dense_below`.
-    is_right_or_refused(*case, sizes=((7, LENGTH + 3)[len(label(case)) % 2],), starts=(9,))
+    size = (7, LENGTH + 3)[len(label((name, chosen))) % 2]
+    is_right_or_refused(name, chosen, sizes=(size,), starts=(9,))
+
+
+@pytest.mark.parametrize("case", sampled(pairs(), 12), ids=label)
+def test_two_options(case):
+    of_two_options(*case)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("name", layers())
+def test_all_pairs_of_options(name, subtests):
+    for chosen in sets_of_pairs(name):
+        with subtests.test(label((name, chosen))):
+            of_two_options(name, chosen)
 
 
 @functools.cache

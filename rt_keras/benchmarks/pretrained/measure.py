@@ -23,7 +23,7 @@ KEYS_AT_ONCE = 512
 FITTED = 2048
 
 
-def measure(model, text, other, kind, length, needles=5):
+def measure(model, text, other, kind, length, needles=5, losses_only=False):
     """Measures a kind of heads on sequences of a length.
 
     Args:
@@ -33,6 +33,8 @@ def measure(model, text, other, kind, length, needles=5):
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
         length: int, number of tokens of a sequence.
         needles: int, number of needles, at depths from the beginning to the end. Defaults to 5.
+        losses_only: bool, whether to measure neither needles nor times nor memory. Defaults to
+            False.
 
     Returns:
         A dictionary; see `rt_keras.benchmarks.pretrained.main`.
@@ -53,6 +55,8 @@ def measure(model, text, other, kind, length, needles=5):
     peak = resident_peak()
     found = {"kind": kind, "length": length, "keys": keys_seen(kind, length)}
     found |= losses_of(reader.losses(hidden, ids), length)
+    if losses_only:
+        return found
     at_depths, seconds = [], []
     # Without needles, the time is measured too.
     repeats = max(needles, 1)

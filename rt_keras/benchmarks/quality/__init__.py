@@ -12,7 +12,7 @@ import signal
 from rt_keras import progress
 from rt_keras.benchmarks import options
 from rt_keras.benchmarks.quality import report
-from rt_keras.benchmarks.quality.kinds import KINDS
+from rt_keras.benchmarks.quality.kinds import KINDS, POSITIONS
 from rt_keras.benchmarks.quality.tasks import TASKS, TESTS, make_task
 from rt_keras.files import write_json
 from rt_keras.options import add_integers, add_options, add_plot, check_picture, check_range
@@ -54,6 +54,13 @@ def add_arguments(parser):
     add_integers(parser, INTEGERS)
     add_options(parser, DERIVED, type=int)
     options.add_learning_rate(parser, 2e-3)
+    parser.add_argument(
+        "--positions",
+        choices=POSITIONS,
+        default="relative",
+        help="learned relative positions in windows, or sinusoidal embeddings of all positions "
+        "(default: %(default)s)",
+    )
     options.add_directory(parser, "the task text")
     add_plot(parser, "the learning curves")
 
@@ -142,7 +149,9 @@ def run_settings(args, task, kind, seed):
         "clusters": args.clusters or max(1, length // (2 * keys)),
         "batch": args.batch or max(LEAST_BATCH, BATCH_TOKENS // length),
         "directory": args.directory if task == "text" else None,
-        **options.values(args, ("test_lengths", "steps", "layers", "width", "learning_rate")),
+        **options.values(
+            args, ("test_lengths", "steps", "layers", "width", "learning_rate", "positions")
+        ),
     }
 
 

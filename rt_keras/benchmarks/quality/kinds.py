@@ -1,10 +1,11 @@
 """The kinds of attention heads to compare.
 
-A kind is a function of the number of heads, the number of keys per query, and the number of
-clusters. It returns the head groups of one block. Attention is causal. Queries of all kinds see
-about the same number of keys on average. For this, the window of a cluster is twice as long, since
-a query sees only the members before it, half of them on average. Clusters cover the sequence once
-if there are length / (2 keys) of them. Windows have relative positions; clusters have none.
+A kind is a function of the number of heads and of `Sizes`. It returns the head groups of one block.
+Attention is causal. Queries of all kinds see about the same number of keys on average. For this,
+the window of a cluster is twice as long, since a query sees only the members before it, half of
+them on average. Clusters cover the sequence once if there are length / (2 keys) of them. Windows
+have learned relative positions and clusters have none, or else all kinds add the same sinusoidal
+positions to the embeddings.
 
 `balanced` and `hashed` choose members from the whole sequence, so their scores may benefit from the
 future. `random_members` draws members by position, independent of the tokens. This reveals nothing
@@ -17,79 +18,114 @@ another kind of heads in the first block; `heads_of_block` combines both.
 import math
 import random
 from functools import partial
+from typing import NamedTuple
 
 import rt_keras
 
+POSITIONS = ("relative", "sinusoidal")
 
-def full(heads, keys, clusters):
+
+class Sizes(NamedTuple):
+    """What kinds of heads share.
+
+    Attributes:
+        keys: int, average number of keys that a query sees.
+        clusters: int, number of clusters that cover the sequence once.
+        positions: string, one of `POSITIONS`. Defaults to "relative".
+    """
+
+    keys: int
+    clusters: int
+    positions: str = "relative"
+
+    def distance(self, block_size):
+        """Returns the maximum distance of a window's relative positions, or None without them."""
+        return 2 * block_size - 1 if self.positions == "relative" else None
+
+
+def full(heads, sizes):
     """Heads that see all positions up to the query."""
-    return [rt_keras.layers.FullHeads(heads, max_relative_distance=reach(keys))]
+    distance = sizes.distance(block_size(sizes.keys))
+    return [rt_keras.layers.FullHeads(heads, max_relative_distance=distance)]
 
 
-def local(heads, keys, clusters):
+def local(heads, sizes):
     """Heads that see the block of the query and the previous block."""
-    size = block_size(keys)
-    return [rt_keras.layers.LocalHeads(heads, size, max_relative_distance=reach(keys))]
+    size = block_size(sizes.keys)
+    return [rt_keras.layers.LocalHeads(heads, size, max_relative_distance=sizes.distance(size))]
 
 
-def local_and_routing(heads, keys, clusters, num_probes=1, assignment="nearest"):
+def local_and_routing(heads, sizes, num_probes=1, assignment="nearest"):
     """Local and routing heads, half of each. With more probes, clusters are smaller."""
-    sizes = num_probes * clusters, 2 * keys // num_probes
+    clusters, window = num_probes * sizes.clusters, 2 * sizes.keys // num_probes
     options = {"num_probes": num_probes, "assignment": assignment}
-    group = rt_keras.layers.RoutingHeads(heads // 2, *sizes, **options)
-    return [*local(heads // 2, keys, clusters), group]
+    group = rt_keras.layers.RoutingHeads(heads // 2, clusters, window, **options)
+    return [*local(heads // 2, sizes), group]
 
 
-def hashed(heads, keys, clusters):
+def hashed(heads, sizes):
     """Local heads and heads that see their hash bucket, half of each."""
-    group = rt_keras.layers.HashedHeads(heads // 2, max(clusters, 2), 2 * keys)
-    return [*local(heads // 2, keys, clusters), group]
+    group = rt_keras.layers.HashedHeads(heads // 2, max(sizes.clusters, 2), 2 * sizes.keys)
+    return [*local(heads // 2, sizes), group]
 
 
-def random_members(heads, keys, clusters):
+def random_members(heads, sizes):
     """Local heads and heads whose clusters have random members, half of each."""
-    group = rt_keras.layers.RandomHeads(heads // 2, clusters, 2 * keys, seed=_seed_of_block())
-    return [*local(heads // 2, keys, clusters), group]
+    clusters, window = sizes.clusters, 2 * sizes.keys
+    group = rt_keras.layers.RandomHeads(heads // 2, clusters, window, seed=_seed_of_block())
+    return [*local(heads // 2, sizes), group]
 
 
-def local_routing(heads, keys, clusters, num_probes=1, **options):
+def local_routing(heads, sizes, num_probes=1, **options):
     """Heads that see half of the keys in a window and half in a cluster, without convolution."""
-    sizes = _window_and_cluster(keys, num_probes * clusters)
-    sizes["window_size"] //= num_probes
-    options = {**sizes, "kernel_size": 1, "num_probes": num_probes, **options}
+    own = _window_and_cluster(sizes, num_probes)
+    own["window_size"] //= num_probes
+    options = {**own, "kernel_size": 1, "num_probes": num_probes, **options}
     return [rt_keras.layers.LocalRoutingHeads(heads, **options)]
 
 
-def dense(heads, keys, clusters, selection, kernel_size=1):
+def dense(heads, sizes, selection, kernel_size=1):
     """`local_routing` with another selection of keys, in O(n²) time."""
     from rt_keras.benchmarks.quality.dense_heads import DenseHeads
 
     options = {"kernel_size": kernel_size, "selection": selection, "seed": _seed_of_block()}
-    return [DenseHeads(heads, **_window_and_cluster(keys, clusters), **options)]
+    return [DenseHeads(heads, **_window_and_cluster(sizes), **options)]
 
 
-def selected_blocks(heads, keys, clusters, by_content):
+def selected_blocks(heads, sizes, by_content):
     """Heads that see half of the keys in a window and half in the blocks with the best scores."""
     from rt_keras.layers.key_sets import SelectedBlocks, Window
 
-    near = keys - keys // 2
+    far = sizes.keys // 2
     # Segments, which are divided into blocks, are blocks of the window.
-    segment = 2 ** round(math.log2(block_size(near)))
+    segment = 2 ** round(math.log2(block_size(sizes.keys - far)))
     size = min(4, segment)
-    window = Window(segment, max_relative_distance=2 * segment - 1)
+    window = Window(segment, max_relative_distance=sizes.distance(segment))
     options = {"segment_size": segment, "by_content": by_content}
-    blocks = SelectedBlocks(size, num_blocks=max(1, keys // 2 // size), **options)
+    blocks = SelectedBlocks(size, num_blocks=max(1, far // size), **options)
     return [rt_keras.layers.Heads(heads, [window, blocks])]
 
 
-def gated_delta(heads, keys, clusters):
+def moba(heads, sizes):
+    """Heads of MoBA, which see their own block and the earlier blocks with the best mean keys."""
+    from rt_keras.layers.key_sets import SelectedBlocks, Window
+
+    size = 2 ** round(math.log2(max(2, sizes.keys / 6)))
+    num_blocks = max(1, round(sizes.keys / size - 0.5))
+    window = Window(size, look_back=0, max_relative_distance=sizes.distance(size))
+    options = {"segment_size": size, "by_content": False, "deviation_weight": 0.0}
+    blocks = SelectedBlocks(size, num_blocks=num_blocks, **options)
+    return [rt_keras.layers.Heads(heads, [window, blocks])]
+
+
+def gated_delta(heads, sizes):
     """Heads of Gated DeltaNet, which see no keys but a state of fixed size."""
     return [rt_keras.layers.GatedDeltaHeads(heads)]
 
 
-def local_and_gated_delta(heads, keys, clusters):
+def local_and_gated_delta(heads, sizes):
     """Local heads and heads of Gated DeltaNet, half of each."""
-    return [*local(heads // 2, keys, clusters), *gated_delta(heads // 2, keys, clusters)]
+    return [*local(heads // 2, sizes), *gated_delta(heads // 2, sizes)]
 
 
 KINDS = {
@@ -120,6 +156,7 @@ KINDS = {
     # Blocks of 4 neighboring keys, and of 4 similar ones.
     "blocks": partial(selected_blocks, by_content=False),
     "content_blocks": partial(selected_blocks, by_content=True),
+    "moba": moba,
     # Rivals with a recurrent state; their gates and convolutions add weights.
     "gated_delta": gated_delta,
     "local_and_gated_delta": local_and_gated_delta,
@@ -133,7 +170,7 @@ KINDS = {
     "full_convolution": full,
     "local_routing_qkv_convolution": local_routing,
     # The first block is that of `local_convolution`.
-    "local_convolution_below": local_routing,
+    "local_convolution_below": partial(local_routing, kernel_size=4),
     "full_convolution_above": full,
     # The first block is that of `gated_delta`.
     "gated_delta_below": local,
@@ -194,18 +231,18 @@ def reach(keys):
     return 2 * block_size(keys) - 1
 
 
-def _window_and_cluster(keys, clusters):
+def _window_and_cluster(sizes, num_probes=1):
     """Returns arguments of heads that see half of the keys in a window and half in a cluster.
 
     The clusters could hold twice the sequence: clusters are uneven, and related keys must not be
     truncated.
     """
-    near = keys - keys // 2
+    size = block_size(sizes.keys - sizes.keys // 2)
     return {
-        "block_size": block_size(near),
-        "num_clusters": 4 * clusters,
-        "window_size": keys,
-        "max_relative_distance": reach(near),
+        "block_size": size,
+        "num_clusters": 4 * num_probes * sizes.clusters,
+        "window_size": sizes.keys,
+        "max_relative_distance": sizes.distance(size),
     }
 
 

@@ -135,8 +135,8 @@ def _title(figures, score):
         f"{what}: {settings['length']:,} tokens, {settings['steps']:,} steps of "
         f"{settings['batch']} sequences, {settings['layers']} blocks of width {settings['width']}, "
         f"{settings['keys']:,} keys, {settings['clusters']:,} clusters, "
-        f"learning rate {settings['learning_rate']:g}, seed{'s' * (len(seeds) > 1)} "
-        f"{', '.join(map(str, seeds))}"
+        f"learning rate {settings['learning_rate']:g}, {settings['positions']} positions, "
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     )
 
 

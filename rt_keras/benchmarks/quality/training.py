@@ -11,12 +11,12 @@ from keras_hub.layers import ReversibleEmbedding
 
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.memory import resident_peak
-from rt_keras.benchmarks.quality.kinds import FROZEN, heads_of_block, reach
+from rt_keras.benchmarks.quality.kinds import FROZEN, Sizes, heads_of_block, reach
 from rt_keras.benchmarks.quality.tasks import TESTS, make_task
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
-from rt_keras.layers import TokenShift, TransformerBlock
+from rt_keras.layers import SinusoidalPositions, TokenShift, TransformerBlock
 from rt_keras.layers.attention_calls import attention_calls
 
 HEADS = 4
@@ -32,11 +32,11 @@ def train(settings, report):
 
     All kinds get the same batches, steps and model, except for the heads and their convolutions:
     pre-norm blocks of attention and a feed-forward network, token embeddings mixed with those of
-    the preceding tokens, no positions, and Adam with warmup and cosine decay.
+    the preceding tokens, positions as the settings say, and Adam with warmup and cosine decay.
 
     Args:
-        settings: dictionary of JSON values: strings `task` and `kind`, `seed`, and the ints
-            `length`, `steps`, `keys`, `clusters`, `layers`, `width` and `batch`; float
+        settings: dictionary of JSON values: strings `task`, `kind` and `positions`, `seed`, and
+            the ints `length`, `steps`, `keys`, `clusters`, `layers`, `width` and `batch`; float
             `learning_rate`; `directory`, a string or None; `test_lengths`, a list of ints.
         report: function, called as `report("step", step)` after each step and as
             `report("test", {"step": step, "note": text})` after each test.
@@ -99,7 +99,7 @@ def build(task, settings):
 
     Args:
         task: a `Task`.
-        settings: dictionary of `kind`, `keys`, `clusters`, `layers` and `width`.
+        settings: dictionary of `kind`, `positions`, `keys`, `clusters`, `layers` and `width`.
 
     Returns:
         A model that returns logits. Its inputs are a dictionary of `tokens` and, unless all
@@ -108,17 +108,22 @@ def build(task, settings):
     """
     width = settings["width"]
     inputs = {"tokens": keras.Input([task.length], dtype="int32", name="tokens")}
+    sinusoidal = settings["positions"] == "sinusoidal"
+    # Scaled so that sines do not drown them, as in `RoutingTransformerBackbone`.
+    stddev, scale = (width**-0.5, width**0.5) if sinusoidal else (0.02, 1.0)
     embedding = ReversibleEmbedding(
         task.vocabulary_size,
         width,
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02),
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=stddev),
     )
-    x = TokenShift(name="embedded")(embedding(inputs["tokens"]))
+    x = TokenShift(name="embedded")(embedding(inputs["tokens"]) * scale)
+    if sinusoidal:
+        x = SinusoidalPositions(name="with_positions")(x)
     real = real_tokens(task, inputs["tokens"])
+    sizes = Sizes(settings["keys"], settings["clusters"], settings["positions"])
     for index in range(settings["layers"]):
         heads, options = heads_of_block(settings["kind"], index)
-        groups = heads(HEADS, settings["keys"], settings["clusters"])
-        block = TransformerBlock(groups, intermediate_dim=4 * width, **options)
+        block = TransformerBlock(heads(HEADS, sizes), intermediate_dim=4 * width, **options)
         x = block(x, padding_mask=real, use_causal_mask=True)
     x = keras.layers.LayerNormalization()(x)
     if task.classes:

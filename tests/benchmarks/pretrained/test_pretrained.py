@@ -90,6 +90,13 @@ def test_the_picture_of_an_encoder(tmp_path):
     assert (tmp_path / "cosine.svg").read_text().startswith("<?xml")
 
 
+def test_losses_alone_are_of_language_models(tmp_path):
+    write_bert(tmp_path / "bert")
+    args = parse(tmp_path, "--losses-only", model=str(tmp_path / "bert"))
+    with pytest.raises(ValueError, match="--losses-only needs a language model. Received: --model"):
+        pretrained.check(args)
+
+
 def test_kinds_of_decoders_are_none_of_encoders(tmp_path):
     write_bert(tmp_path / "bert")
     args = parse(tmp_path, "--kinds", "window_first", model=str(tmp_path / "bert"))
@@ -134,6 +141,13 @@ def test_cells_are_measured_once_and_kept(tmp_path, capfd):
     without = pretrained.main(parse(tmp_path, *options, json=path))["figures"][-1]
     assert without["needles"] is None and without["needles_at_depths"] == []
     assert without["seconds"] > 0 and without["book"] == result["figures"][0]["book"]
+    capfd.readouterr()
+    options = ["--lengths", "200", "--kinds", "full", "--losses-only"]
+    of_losses = pretrained.main(parse(tmp_path, *options, json=path))["figures"][-1]
+    assert {*of_losses} == {"kind", "length", "keys", "book", "again", "settings"}
+    assert of_losses["book"] == without["book"]
+    shown = capfd.readouterr().out
+    assert "again" in shown and "prefill" not in shown
 
 
 @pytest.mark.end_to_end

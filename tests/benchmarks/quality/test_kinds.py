@@ -7,7 +7,8 @@ from rt_keras.benchmarks.quality import kinds, training
 from rt_keras.benchmarks.quality.tasks.text import Text
 from rt_keras.layers import TransformerBlock
 
-SETTINGS = {"keys": 16, "clusters": 8, "layers": 2, "width": 32}
+SETTINGS = {"keys": 16, "clusters": 8, "positions": "relative", "layers": 2, "width": 32}
+SIZES = kinds.Sizes(keys=16, clusters=8)
 # Their clusters choose members from the whole sequence.
 SEE_THE_FUTURE = ("balanced", "hashed")
 
@@ -28,7 +29,7 @@ def models():
 
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_models_have_four_heads_and_as_many_weights(kind, models):
-    groups = kinds.KINDS[kind](4, 16, 8)
+    groups = kinds.KINDS[kind](4, SIZES)
     assert sum(group.num_heads for group in groups) == 4
     sizes = [
         sum(int(tf.size(x)) for x in models[name].trainable_weights) for name in (kind, "full")
@@ -84,14 +85,28 @@ def test_blocks_with_convolutions(models):
 def test_random_members_differ_from_block_to_block_and_repeat_with_the_seed():
     def seeds():
         keras.utils.set_random_seed(5)
-        return [kinds.random_members(4, 16, 8)[1].seed for _ in range(2)]
+        return [kinds.random_members(4, SIZES)[1].seed for _ in range(2)]
 
     first, second = seeds()
     assert first != second and seeds() == [first, second]
 
 
 def test_two_probes_see_twice_as_many_clusters_of_half_the_size():
-    _, one = kinds.KINDS["local_and_nearest"](4, 16, 8)
-    _, two = kinds.KINDS["nearest_2_probes"](4, 16, 8)
+    _, one = kinds.KINDS["local_and_nearest"](4, SIZES)
+    _, two = kinds.KINDS["nearest_2_probes"](4, SIZES)
     assert (one.num_clusters, one.window_size, one.num_probes) == (8, 32, 1)
     assert (two.num_clusters, two.window_size, two.num_probes) == (16, 16, 2)
+
+
+def test_sinusoidal_positions_are_the_only_ones():
+    settings = {**SETTINGS, "positions": "sinusoidal", "kind": "local_routing"}
+    model = training.build(Bytes(256), settings)
+    assert "with_positions" in {layer.name for layer in model.layers}
+    assert not [x.path for x in model.weights if "relative" in x.path]
+
+
+def test_moba_sees_its_own_block_and_the_best_before_it():
+    (heads,) = kinds.moba(4, kinds.Sizes(keys=96, clusters=8))
+    window, blocks = heads.key_sets
+    assert (window.block_size, window.look_back) == (16, 0)
+    assert (blocks.block_size, blocks.num_blocks, blocks.deviation_weight) == (16, 6, 0.0)

@@ -4,6 +4,7 @@ from rt_keras.benchmarks.quality import report
 
 SETTINGS = {"task": "recall", "length": 128, "steps": 20, "batch": 32, "layers": 2, "width": 128}
 SETTINGS |= {"keys": 8, "clusters": 8, "learning_rate": 2e-3, "directory": None}
+SETTINGS |= {"positions": "relative"}
 SETTINGS |= {"test_lengths": [256, 4096]}
 SCORES = {"recall": "accuracy", "text": "loss"}
 

@@ -8,7 +8,14 @@ from rt_keras.benchmarks.quality.tasks import make_task
 from rt_keras.benchmarks.quality.tasks.text import Text
 from rt_keras.callbacks import CentroidEMA
 
-SHAPE = {"kind": "local_and_nearest", "keys": 8, "clusters": 4, "layers": 1, "width": 16}
+SHAPE = {
+    "kind": "local_and_nearest",
+    "positions": "relative",
+    "keys": 8,
+    "clusters": 4,
+    "layers": 1,
+    "width": 16,
+}
 RUN = {"task": "recall", "length": 32, "seed": 0, "steps": 20, "batch": 4}
 RUN |= {**SHAPE, "learning_rate": 1e-3, "directory": None, "test_lengths": []}
 
