@@ -7,13 +7,19 @@ import tensorflow as tf
 from rt_keras import ops
 from rt_keras.benchmarks.operations import (
     BITS,
+    BLOCKS,
+    CONTENT_BLOCK,
+    CONTENT_BLOCKS,
+    CONTENT_NODES,
     DELTA_BLOCK,
     NUM_CLUSTERS,
     NUM_ROUNDS,
+    SEGMENT,
     SPARSE_BLOCK,
     SPARSE_BLOCKS,
     TOP_K,
 )
+from rt_keras.ops.attend import merge_pair
 
 
 def prepare(kind, direction, length, heads, depth, window):
@@ -128,6 +134,34 @@ def _native_sparse(query, key, value, centroids, window):
     )
 
 
+def _with_blocks(query, key, value, segment_size, look_back, **blocks):
+    """Runs attention to a window and, under one softmax, to the best blocks outside it."""
+    near = ops.local_attention(
+        query=query,
+        key=key,
+        value=value,
+        block_size=segment_size,
+        look_back=look_back,
+        causal=True,
+        return_logsumexp=True,
+    )
+    options = {"segment_size": segment_size, "window": (segment_size, look_back)}
+    far = ops.selected_blocks_attention(query, key, value, **options, **blocks, causal=True)
+    return merge_pair(near, far)
+
+
+def _moba(query, key, value, centroids, window):
+    """Runs MoBA: the query's own block, and the earlier ones with the best mean keys."""
+    blocks = {"block_size": SPARSE_BLOCK, "num_blocks": BLOCKS, "deviation_weight": 0.0}
+    return _with_blocks(query, key, value, SPARSE_BLOCK, 0, by_content=False, **blocks)
+
+
+def _content_blocks(query, key, value, centroids, window):
+    """Runs a window and blocks of similar keys, found in two steps."""
+    blocks = {"block_size": CONTENT_BLOCK, "num_blocks": CONTENT_BLOCKS}
+    return _with_blocks(query, key, value, SEGMENT, 1, num_nodes=CONTENT_NODES, **blocks)
+
+
 ATTENTION = {
     "full": _full,
     "local": _local,
@@ -141,4 +175,6 @@ ATTENTION = {
     "lsh": _lsh,
     "gated_delta": _gated_delta,
     "native_sparse": _native_sparse,
+    "moba": _moba,
+    "content_blocks": _content_blocks,
 }

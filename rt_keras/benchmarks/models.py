@@ -7,16 +7,19 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.benchmarks.operations import BLOCKS, SPARSE_BLOCK
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.layers import (
     FullHeads,
     GatedDeltaHeads,
+    Heads,
     LocalHeads,
     LocalRoutingHeads,
     NativeSparseHeads,
     RoutingHeads,
 )
+from rt_keras.layers.key_sets import SelectedBlocks, Window
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 
 VOCABULARY = 256
@@ -39,6 +42,8 @@ def head_groups(kind, length, window, relative_positions=False):
             - a key of `ROUTING`: two local and two routing heads;
             - "full": full heads;
             - "gated_delta": heads of Gated DeltaNet, which have no relative positions;
+            - "moba": heads of MoBA, which see their own block of 64 positions and the best 8 before
+              it;
             - "native_sparse": heads of Native Sparse Attention, with this window and the blocks of
               the paper, which have no relative positions;
             - "local": local heads with blocks of the window, so a query sees up to two windows;
@@ -62,6 +67,11 @@ def head_groups(kind, length, window, relative_positions=False):
         return [FullHeads(HEADS, **options)]
     if kind == "gated_delta":
         return [GatedDeltaHeads(HEADS)]
+    if kind == "moba":
+        window = Window(SPARSE_BLOCK, look_back=0)
+        sizes = {"block_size": SPARSE_BLOCK, "segment_size": SPARSE_BLOCK, "num_blocks": BLOCKS}
+        blocks = SelectedBlocks(**sizes, by_content=False, deviation_weight=0.0)
+        return [Heads(HEADS, [window, blocks])]
     if kind == "native_sparse":
         return [NativeSparseHeads(HEADS, window_size=window)]
     if kind == "local":

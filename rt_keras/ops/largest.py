@@ -10,6 +10,8 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, sizes
 BITS = 32
 # Number of entries of a row that are counted together.
 RUN_SIZE = 16
+# Number of entries of which only the largest is compared first.
+GROUP_SIZE = 4
 
 
 def indices_of_largest(x, count):
@@ -54,6 +56,36 @@ def indices_of_largest(x, count):
     inside = tf.gather(inside, run, batch_dims=len(rows))
     place = tf.reduce_sum(tf.cast(inside <= left[..., None], tf.int32), axis=-1)
     return run % runs * RUN_SIZE + place, next_largest
+
+
+def indices_of_largest_in_groups(x, count):
+    """Returns what `indices_of_largest` does, except which of equal entries are taken.
+
+    All of the `count + 1` largest entries are in the `count + 1` groups of `GROUP_SIZE` entries
+    with the largest entries. In long rows, only these groups are compared entry by entry.
+
+    Args:
+        x: `[..., length]`, compared in float32.
+        count: int, at most `length`.
+
+    Returns:
+        int `[..., count]`, and the largest of the other entries, `[...]`, minus infinity if there
+        are none.
+
+    >>> indices, next_largest = indices_of_largest_in_groups(tf.range(64.0), 2)
+    >>> sorted(indices.numpy().tolist()), next_largest.numpy().tolist()
+    ([62, 63], 61.0)
+    """
+    *rows, length = sizes(x)
+    compared = (count + 1) * GROUP_SIZE
+    if not isinstance(length, int) or length < 2 * compared or length % GROUP_SIZE:
+        return indices_of_largest(x, count)
+    groups = tf.reshape(x, [*rows, length // GROUP_SIZE, GROUP_SIZE])
+    group, _ = indices_of_largest(tf.reduce_max(groups, axis=-1), count + 1)
+    best = tf.reshape(tf.gather(groups, group, batch_dims=len(rows)), [*rows, compared])
+    place, next_largest = indices_of_largest(best, count)
+    group = tf.gather(group, place // GROUP_SIZE, batch_dims=len(rows))
+    return group * GROUP_SIZE + place % GROUP_SIZE, next_largest
 
 
 def are_largest(x, count):

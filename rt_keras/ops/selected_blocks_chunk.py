@@ -1,5 +1,6 @@
 """Attention to selected blocks of keys, one chunk of positions at a time."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -24,6 +25,8 @@ from rt_keras.ops.selected_blocks import (
 # With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
 # save memory but take longer to compile.
 SLICE_LENGTH = 256
+# Chunks read the first segments, so many or twice, four times, ... as many, and no later ones.
+FEWEST_SEGMENTS = 16
 
 
 class _Blocks(NamedTuple):
@@ -212,47 +215,74 @@ def _read(query, key, value, cache, position, count, blocks, *options):
         first = blocks.num_first_tokens - segment * segment_size
         keys = segment_size - tf.clip_by_value(first, 0, segment_size)
         counts = counts_in_segments(keys, blocks.block_size, segment_size)
-    attention = _if_any(
-        tf.reduce_any(reach.before > 0),
-        lambda query, found: attend_to_best(query, found, reach, counts, *options),
-        lambda query, found: _no_attention(query, found["value"]),
-        query,
-        found,
-    )
-    return attention, cache
+    return _attention(query, found, reach, counts, blocks, options), cache
 
 
-def _if_any(condition, function, otherwise, *tensors):
-    """Computes one of two functions of floats; the gradient computes the function again.
+def _attention(query, found, reach, counts, blocks, options):
+    """Computes attention to the first segments, as few as hold all blocks within reach."""
+    per_segment = blocks.segment_size // blocks.block_size
+    segments = size(found["key"], 2) // blocks.segment_size
 
-    XLA cannot compile the gradient of `tf.cond` itself, where a branch finds shapes of its own.
+    def of_none(query, found):
+        return _no_attention(query, found["value"])
+
+    def of_first(number, query, found):
+        keys = number * blocks.segment_size
+        rows = {"key": keys, "value": keys}
+        for of_each, names in blocks.summarized.items():
+            rows |= dict.fromkeys(names, keys // of_each)
+        found = {name: x[:, :, : rows[name]] if name in rows else x for name, x in found.items()}
+        return attend_to_best(query, found, reach, counts[:, : number * per_segment], *options)
+
+    # The segments of a ring are in no order.
+    parts = [segments] if "number" in found else _doubled_up_to(segments)
+    needed = ceil_div(tf.reduce_max(reach.before), per_segment)
+    larger = sum(tf.cast(needed > part, tf.int32) for part in parts[:-1])
+    number = tf.where(needed > 0, 1 + larger, 0)
+    functions = [of_none, *(functools.partial(of_first, part) for part in parts)]
+    return _switch(number, functions, query, found)
+
+
+def _doubled_up_to(segments):
+    """Returns numbers of segments, of which the smallest that is enough is read.
+
+    >>> _doubled_up_to(50), _doubled_up_to(10)
+    ([16, 32, 50], [10])
+    """
+    found = []
+    if isinstance(segments, int):
+        found = [FEWEST_SEGMENTS * 2**i for i in range(segments.bit_length())]
+    return [*(part for part in found if part < segments), segments]
+
+
+def _switch(number, functions, *tensors):
+    """Computes one of several functions of tensors. The gradient computes it again.
+
+    XLA cannot compile the gradient of `tf.switch_case` if the functions compute shapes.
     """
     flat = tf.nest.flatten(tensors)
     learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
 
     def of(function, floats):
         given = dict(zip(learnt, floats, strict=True))
-        return function(
-            *tf.nest.pack_sequence_as(tensors, [given.get(i, x) for i, x in enumerate(flat)])
-        )
+        every = [given.get(i, x) for i, x in enumerate(flat)]
+        return function(*tf.nest.pack_sequence_as(tensors, every))
+
+    def gradients(function, floats, upstream):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(floats)
+            result = of(function, floats)
+        return tape.gradient(result, floats, upstream, unconnected_gradients="zero")
 
     @tf.custom_gradient
     def computed(*floats):
-        def gradients(upstream):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(floats)
-                result = of(function, floats)
-            return tape.gradient(result, floats, upstream, unconnected_gradients="zero")
-
         def gradient(*upstream):
-            return tf.cond(
-                condition,
-                lambda: gradients(upstream),
-                lambda: tuple(tf.zeros_like(x) for x in floats),
-            )
+            every = [functools.partial(gradients, x, floats, upstream) for x in functions]
+            return tf.switch_case(number, every)
 
-        result = tf.cond(condition, lambda: of(function, floats), lambda: of(otherwise, floats))
-        return result, gradient
+        return tf.switch_case(
+            number, [functools.partial(of, x, floats) for x in functions]
+        ), gradient
 
     return computed(*(flat[i] for i in learnt))
 

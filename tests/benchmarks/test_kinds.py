@@ -4,6 +4,8 @@ import tensorflow as tf
 
 from rt_keras import ops
 from rt_keras.benchmarks import kinds
+from rt_keras.layers import Heads
+from rt_keras.layers.key_sets import SelectedBlocks, Window
 
 SIZES = {"length": 24, "heads": 2, "depth": 4, "window": 6}
 
@@ -68,6 +70,17 @@ EXPECTED = {
         num_blocks=16,
         window_size=6,
     ),
+    # In so short a sequence, all keys are in the window.
+    "moba": lambda q, k, v, c: ops.full_attention(q, k, v, causal=True),
+    "content_blocks": lambda q, k, v, c: ops.full_attention(q, k, v, causal=True),
+}
+# The same as layers.
+BLOCKS = {
+    "moba": [
+        Window(64, look_back=0),
+        SelectedBlocks(64, num_blocks=8, segment_size=64, by_content=False, deviation_weight=0.0),
+    ],
+    "content_blocks": [Window(256), SelectedBlocks(4, num_blocks=32, num_nodes=32)],
 }
 
 
@@ -86,6 +99,18 @@ def test_a_kind_runs_what_its_name_says_with_its_gradients(kind):
     assert len(found) == len(wanted)
     for x, y in zip(found, wanted):
         np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_kinds_with_blocks_are_those_of_the_layers(kind):
+    sizes = {"length": 1024, "heads": 2, "depth": 4, "window": 256}
+    (found,) = kinds.prepare(kind, "forward", **sizes)()
+    query, key, value = (
+        tf.random.stateless_normal([1, 2, 1024, 4], [0, seed]) for seed in range(3)
+    )
+    expected = Heads(2, BLOCKS[kind])(query, value, key, use_causal_mask=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_forward_computes_no_gradient():

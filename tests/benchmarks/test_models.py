@@ -70,7 +70,7 @@ def test_steps_train_the_model_and_move_its_centroids():
 
 @pytest.mark.end_to_end
 def test_generation_with_and_without_a_cache_writes_the_last_tokens():
-    for kind in ("nearest_separate", "gated_delta", "native_sparse", "balanced_shared"):
+    for kind in ("nearest_separate", "gated_delta", "native_sparse", "moba", "balanced_shared"):
         tokens = models.prepare_generation(kind, tokens=3, **SIZES)()
         assert tokens.shape == (1, 32)
         assert not tokens[0, :29].any()

@@ -8,9 +8,9 @@ pytestmark = pytest.mark.end_to_end
 
 
 def test_it_runs_from_its_first_cell_to_its_last():
-    changes = {"steps = 400": "steps = 20", "[:300_000]": "[:20_000]"}
+    changes = {"steps = 400": "steps = 10", "[:300_000]": "[:5_000]"}
     printed, pictures = checks.run("whole_book", changes)
-    assert re.search(r"stateful: \d\.\d+ bits per byte of 20,000 bytes", printed)
-    assert re.search(r"20,000 tokens read; the state had \{\d+\} bytes after each chunk", printed)
+    assert re.search(r"stateful: \d\.\d+ bits per byte of 5,000 bytes", printed)
+    assert re.search(r"5,000 tokens read; the state had \{\d+\} bytes after each chunk", printed)
     assert "▸" in printed
     assert pictures == 1

@@ -32,8 +32,11 @@ def new_cache(options, key=None, value=None, count=None, max_length=LENGTH):
     )
 
 
+@pytest.mark.parametrize("fewest", [1, 16])
 @pytest.mark.parametrize("case", CASES)
-def test_chunks_are_one_pass(case):
+def test_chunks_are_one_pass(case, fewest, monkeypatch):
+    """Chunks that read all segments, and those that read as few as they need."""
+    monkeypatch.setattr(selected_blocks_chunk, "FEWEST_SEGMENTS", fewest)
     options = CASES[case]
     inputs = checks.arrays(LENGTH)
     expected = attention(**checks.tensors(inputs), **options, causal=True)
@@ -139,6 +142,35 @@ def test_a_ring_of_a_prompt(counts, long_inputs, expected):
     found, _ = compiled(*inputs, cache, tf.constant(counts, tf.int32), **options)
     wanted = [expected["memory of nodes"][row, :, rows[row]] for row in range(2)]
     np.testing.assert_allclose(found, np.swapaxes(wanted, 1, 2), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["content", "first tokens in nodes"])
+@pytest.mark.parametrize("start", [2, 12, 30])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_gradients_of_the_first_segments(case, start, jit_compile, monkeypatch):
+    monkeypatch.setattr(selected_blocks_chunk, "FEWEST_SEGMENTS", 1)
+    options = CASES[case]
+
+    def compiled(*, cache, position, **arguments):
+        # As in a model, whose chunks start where a tensor says.
+        names = ("query", "key", "value")
+        inputs, others = ({k: x for k, x in arguments.items() if (k in names) == y} for y in (1, 0))
+        function = tf.function(
+            lambda cache, position, inputs: chunk(
+                **inputs, cache=cache, position=position, **others
+            ),
+            jit_compile=jit_compile,
+        )
+        return function(cache, tf.constant(position), inputs)
+
+    chunk_checks.gradients_stay_in_the_chunk(
+        new_cache(options),
+        compiled,
+        lambda **arguments: attention(**arguments, causal=True),
+        checks.arrays(start + 10),
+        start,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("start", [60, 64])
