@@ -154,8 +154,14 @@ def crosses_step_by_step(heads):
         agree(output, expected[:, :, i : i + 1], f"query {i} of another sequence")
 
 
-def compute_the_same(heads, sizes=(7, 64), starts=(0, 5)):
-    """All that a kind with some options must do, or refuse."""
+def compute_the_same(heads, sizes=(1, 7, 64), starts=(0, 5)):
+    """All that a kind with some options must do, or refuse.
+
+    Args:
+        heads: `Heads`.
+        sizes: sizes of chunks.
+        starts: numbers of positions that are read before steps of one.
+    """
     group = heads.group
     for causal in directions(group):
         is_as_the_loop(heads, causal)
@@ -170,10 +176,9 @@ def compute_the_same(heads, sizes=(7, 64), starts=(0, 5)):
         steps_are_one_pass(heads, start)
     # A recurrent state has no end.
     end = NO_END if group.can_be_stateful else heads.length
-    # One position of each row at a time, and in some rows nothing: a step.
-    chunks_are_one_pass(heads, 1, end)
     for size in sizes:
-        if group.reads_chunks or "full" in new_cache(heads, heads.length):
+        # A chunk of one position, and of none in some rows, is a step.
+        if size == 1 or group.reads_chunks or "full" in new_cache(heads, heads.length):
             chunks_are_one_pass(heads, size, end)
         else:
             chunks_step_by_step(heads, size)
