@@ -86,7 +86,7 @@ def test_exported(model_in_float64, tmp_path):
     outputs_agree(loaded.serve({key: tf.constant(x) for key, x in inputs().items()}), expected)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_trains_in_any_precision(name, dtype):
     model = model_of(name, dtype)
     compute = keras.DTypePolicy(dtype).compute_dtype

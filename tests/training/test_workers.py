@@ -92,7 +92,6 @@ def train(settings, output, workers):
 @pytest.mark.parametrize(
     "more, tolerance",
     [
-        ({}, 1e-5),
         ({"trainer.steps_per_execution": 3}, 1e-5),
         # 8 bits of mantissa.
         ({"trainer.mixed_bfloat16": True}, 1e-2),
