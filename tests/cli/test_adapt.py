@@ -291,6 +291,7 @@ def test_a_budget_that_is_no_integer(capsys, keys):
     assert last == f"rt-keras adapt: error: argument --keys: invalid int value: '{keys}'"
 
 
+@pytest.mark.end_to_end
 def test_a_budget_above_the_text_is_full_attention(run, llama, tmp_path):
     assert adapt(run, llama, tmp_path / "preset", "--keys", 10**8)[0] == 0
     original = keras_hub.models.CausalLM.from_preset(str(llama))

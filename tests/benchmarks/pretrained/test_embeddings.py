@@ -22,6 +22,7 @@ def text(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.end_to_end
 def test_with_every_key_the_embeddings_are_the_same(bert, text):
     figures = {
         kind: embeddings.measure(bert, text, text, kind, LENGTH)
