@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop
 from rt_keras.ops.block_selection import GATHERED_AT_ONCE, SCORED_AT_ONCE, over_queries
+from rt_keras.ops.block_tiles import attend_in_tiles, pays
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
 from rt_keras.ops.largest import indices_of_largest
 from rt_keras.ops.local import local_attention
@@ -231,18 +232,15 @@ def attend_to_blocks(query, blocks, own, num_blocks, dropout=0.0, seeds=(None, N
         SCORED_AT_ONCE,
         (query.dtype, tf.int32),
     )
-    # One row per block.
-    rows = {
-        name: tf.reshape(tf.cast(blocks[name], query.dtype), [batch * key_heads * total, width])
-        for name, width in (("key", block_size * depth), ("value", block_size * value_depth))
+    of_blocks = {
+        name: tf.reshape(
+            tf.cast(blocks[name], query.dtype), [batch, key_heads, total, block_size, -1]
+        )
+        for name in ("key", "value")
     }
-    selected = over_queries(
-        lambda part: _attend_to_selected(part, total, block_size, dropout),
-        {**given, "block": block},
-        {**rows, "real": real, "seed": seeds[1]},
-        key_heads * _at_most(num_blocks, total) * block_size * (depth + value_depth),
-        GATHERED_AT_ONCE,
-        query.dtype,
+    attend_selected = _attend_in_tiles if pays(length, block_size) else _attend_gathered
+    selected = attend_selected(
+        **given, block=block, **of_blocks, real=real, dropout=dropout, seed=seeds[1]
     )
     shape = [batch, heads, length, value_depth]
     return tuple(
@@ -312,34 +310,61 @@ def _select(weights, last, num_blocks):
     return indices_of_largest(score, _at_most(num_blocks, total))[0]
 
 
-def _attend_to_selected(part, total, block_size, dropout):
-    """Computes the attention of some queries to the selected blocks.
+def _attend_in_tiles(query, own, block, key, value, real, dropout, seed):
+    """Computes what `_attend_gathered` does, with a block read once for many queries."""
+    batch, _, total, block_size, _ = sizes(key)
+    seen = tf.clip_by_value(own[..., None] + 1 - block * block_size, 0, block_size)
+    shape = [*sizes(block)[:3], size(query, 3), size(block, 3)]
+    block, seen = (tf.broadcast_to(x[..., None, :], shape) for x in (block, seen))
+    if real is not None:
+        real = tf.reshape(real, [size(real, 0), total, block_size])
+    return attend_in_tiles(query, key, value, block, seen, real=real, dropout=dropout, seed=seed)[0]
+
+
+def _attend_gathered(query, own, block, key, value, real, dropout, seed):
+    """Computes the attention to the selected blocks, gathered for each query.
 
     Args:
-        part: dictionary of "query" and "own", see `_attend_to_means`; "block", int
-            `[batch, key_heads, length, selected]`; "key" and "value",
-            `[batch * key_heads * blocks, block_size * ...]`; and optionally "real", bool
-            `[batch, blocks * block_size]`, and "seed".
-        total: int, number of blocks.
-        block_size: int.
+        query: `[batch, key_heads, length, queries, depth]`, scaled.
+        own: int `[batch or 1, 1, length]`, positions of the queries.
+        block: int `[batch, key_heads, length, selected]`.
+        key, value: `[batch, key_heads, blocks, block_size, ...]`.
+        real: bool `[batch, blocks * block_size]`, False for keys that no query sees; or None.
         dropout: float.
+        seed: int `[2]`, or None.
 
     Returns:
         `[batch, key_heads, length, queries, value_depth]`.
     """
-    query, block = part["query"], part["block"]
-    batch, key_heads, length, selected = sizes(block)
-    row = block + tf.reshape(tf.range(batch * key_heads) * total, [batch, key_heads, 1, 1])
-    shape = [batch, key_heads, length, selected * block_size]
-    key, value = (
-        tf.reshape(tf.gather(part[name], row), [*shape, size(part[name], 1) // block_size])
-        for name in ("key", "value")
+    batch, key_heads, total, block_size, depth = sizes(key)
+    value_depth = size(value, 4)
+    # One row per block.
+    rows = {
+        name: tf.reshape(x, [batch * key_heads * total, -1])
+        for name, x in (("key", key), ("value", value))
+    }
+
+    def read(part):
+        block = part["block"]
+        row = block + tf.reshape(tf.range(batch * key_heads) * total, [batch, key_heads, 1, 1])
+        shape = [*sizes(block)[:3], size(block, 3) * block_size]
+        key = tf.reshape(tf.gather(part["key"], row), [*shape, depth])
+        value = tf.reshape(tf.gather(part["value"], row), [*shape, value_depth])
+        place = tf.reshape(block[..., None] * block_size + tf.range(block_size), shape)
+        allowed = place <= part["own"][..., None]
+        if "real" in part:
+            allowed &= tf.gather(part["real"], place, batch_dims=1)
+        allowed = allowed[..., None, :]
+        output, _ = attend(
+            part["query"], key, value, allowed, dropout=dropout, seed=part.get("seed")
+        )
+        return output
+
+    return over_queries(
+        read,
+        {"query": query, "own": own, "block": block},
+        {**rows, "real": real, "seed": seed},
+        key_heads * size(block, 3) * block_size * (depth + value_depth),
+        GATHERED_AT_ONCE,
+        query.dtype,
     )
-    place = tf.reshape(block[..., None] * block_size + tf.range(block_size), shape)
-    allowed = place <= part["own"][..., None]
-    if "real" in part:
-        allowed &= tf.gather(part["real"], place, batch_dims=1)
-    output, _ = attend(
-        query, key, value, allowed[..., None, :], dropout=dropout, seed=part.get("seed")
-    )
-    return output

@@ -11,6 +11,7 @@ from rt_keras.ops.block_selection import (
     over_queries,
     select_blocks,
 )
+from rt_keras.ops.block_tiles import attend_in_tiles, pays
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
 from rt_keras.ops.content_order import content_order
 
@@ -260,7 +261,7 @@ def attend_to_best(
     """
     batch, heads, length, depth = sizes(query)
     key_heads, total = blocks["key"].shape[1], size(blocks["mean"], 2)
-    value_depth = size(blocks["value"], 3)
+    block_size = size(blocks["key"], 2) // total
     # The heads of a key head are consecutive.
     shape = [batch, key_heads, heads // key_heads, length, depth]
     query = tf.reshape(query * depth**-0.5, shape)
@@ -268,18 +269,36 @@ def attend_to_best(
     chosen, found, bias = select_blocks(
         query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight
     )
-    block_size = size(blocks["key"], 2) // total
-    # One row per block.
-    keys, values = (
-        tf.cast(tf.reshape(x, [batch * key_heads * total, -1]), query.dtype)
+    key, value = (
+        tf.cast(tf.reshape(x, [batch, key_heads, total, block_size, size(x, 3)]), query.dtype)
         for x in (blocks["key"], blocks["value"])
     )
+    attend_chosen = attend_in_tiles if pays(length, block_size) else _attend_gathered
+    output, logsumexp = attend_chosen(
+        query, key, value, chosen, found, bias=bias, dropout=dropout, seed=seed
+    )
+    output, logsumexp = tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])
+    return (
+        tf.reshape(output, [batch, heads, length, size(value, 4)]),
+        tf.reshape(logsumexp, [batch, heads, length]),
+    )
+
+
+def _attend_gathered(query, key, value, block, seen, *, bias, dropout, seed):
+    """Computes what `attend_in_tiles` does, with the keys gathered for each query."""
+    batch, key_heads, total, block_size, depth = sizes(key)
+    value_depth = size(value, 4)
+    # One row per block.
+    rows = {
+        name: tf.reshape(x, [batch * key_heads * total, -1])
+        for name, x in (("keys", key), ("values", value))
+    }
     sequence = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1])
-    shape = [*sizes(chosen)[:2], -1, size(chosen, 3), size(chosen, 4) * block_size]
+    shape = [batch, key_heads, -1, size(block, 3), size(block, 4) * block_size]
 
     def read(part):
         key, value = (tf.gather(part[name], part["row"]) for name in ("keys", "values"))
-        allowed = tf.range(block_size) < part["found"][..., None]
+        allowed = tf.range(block_size) < part["seen"][..., None]
         output, logsumexp = attend(
             part["query"][..., None, :],
             tf.reshape(key, [*shape, depth]),
@@ -291,16 +310,11 @@ def attend_to_best(
         )
         return output[..., 0, :], logsumexp[..., 0]
 
-    output, logsumexp = over_queries(
+    return over_queries(
         read,
-        {"query": query, "row": chosen + sequence * total, "found": found, "bias": bias},
-        {"keys": keys, "values": values, "seed": seed},
-        heads * shape[4] * (depth + value_depth),
+        {"query": query, "row": block + sequence * total, "seen": seen, "bias": bias},
+        {**rows, "seed": seed},
+        key_heads * shape[3] * shape[4] * (depth + value_depth),
         GATHERED_AT_ONCE,
         (query.dtype, accumulation_dtype(query.dtype)),
-    )
-    output, logsumexp = tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])
-    return (
-        tf.reshape(output, [batch, heads, length, value_depth]),
-        tf.reshape(logsumexp, [batch, heads, length]),
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import block_selection, native_sparse, native_sparse_attention
+from rt_keras.ops import block_selection, block_tiles, native_sparse, native_sparse_attention
 from rt_keras.ops.native_sparse_chunk import native_sparse_cache, native_sparse_chunk
 from tests.ops import checks, reference
 
@@ -202,6 +202,18 @@ def test_in_chunks_of_queries(key_heads, monkeypatch):
     checks.same(found, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("padding", [None, "left", "scattered"])
+def test_in_tiles(padding, monkeypatch):
+    monkeypatch.setattr(block_tiles, "LEAST_BLOCK_SIZE", 1)
+    monkeypatch.setattr(block_tiles, "TILE_SIZE", 4)
+    inputs, masks = arrays(27, heads=4), {}
+    if padding:
+        mask = checks.mask(padding, 27)
+        masks = {"query_mask": mask, "key_mask": mask}
+    agrees_with_the_loop(inputs, **masks)
+    checks.holds_compiled(native_sparse_attention, inputs, **SIZES, **masks)
+
+
 @pytest.mark.parametrize("length", [0, 1, 19])
 def test_compiled(length):
     checks.holds_compiled(native_sparse_attention, arrays(length, heads=4), **SIZES)
@@ -251,7 +263,8 @@ def test_no_tensor_has_all_pairs_of_positions():
     inputs = {name: x[:1, :1] for name, x in arrays(length).items()}
     sizes = {"block_size": 32, "num_blocks": 4, "window_size": 32}
     largest = checks.largest_tensor(native_sparse_attention, inputs, **sizes)
-    assert largest <= 2 * 2**17 < length**2 / 8
+    # The logits of four blocks of 32 keys; tiles are at most half empty.
+    assert largest <= 2 * 4 * 32 * length < length**2 / 4
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import block_selection, selected_blocks, selected_blocks_attention
+from rt_keras.ops import block_selection, block_tiles, selected_blocks, selected_blocks_attention
 from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE
 from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE
 from tests.ops import checks
@@ -227,6 +227,45 @@ def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
     inputs = checks.arrays(LENGTH)
     holds(inputs, **CASES[case], causal=True)
     checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
+
+
+@pytest.fixture
+def tiles(monkeypatch):
+    """Reads small blocks in small tiles too."""
+    monkeypatch.setattr(block_tiles, "LEAST_BLOCK_SIZE", 1)
+    monkeypatch.setattr(block_tiles, "TILE_SIZE", 4)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("case", CASES)
+def test_tiles(case):
+    inputs = checks.arrays(LENGTH)
+    holds(inputs, **CASES[case], causal=True)
+    checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
+def test_tiles_with_padding(padding):
+    mask = checks.mask(padding, LENGTH)
+    holds(checks.arrays(LENGTH), **CONTENT, query_mask=mask, key_mask=mask)
+
+
+@pytest.mark.usefixtures("tiles")
+def test_tiles_of_several_heads_of_a_key_head():
+    inputs, query = checks.arrays(LENGTH), checks.arrays(LENGTH, seed=1)["query"]
+    inputs["query"] = np.concatenate([inputs["query"], query], axis=1)
+    holds(inputs, **CONTENT, causal=True)
+
+
+@pytest.mark.usefixtures("tiles")
+def test_tiles_have_the_logsumexp_of_gathered_blocks(monkeypatch):
+    inputs = checks.tensors(checks.arrays(LENGTH))
+    found = selected_blocks_attention(**inputs, **CONTENT, causal=True)
+    monkeypatch.setattr(block_tiles, "LEAST_BLOCK_SIZE", LENGTH)
+    expected = selected_blocks_attention(**inputs, **CONTENT, causal=True)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
 
 def test_a_key_that_no_window_has_is_found():

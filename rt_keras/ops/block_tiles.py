@@ -1,0 +1,111 @@
+"""Attention to selected blocks of keys, on tiles of one block and many queries."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype, attend, merge
+from rt_keras.ops.blocks import size, sizes
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.nearest_tiles import staircase
+from rt_keras.ops.ranks import inverse_permutation
+
+# Number of queries in a tile.
+TILE_SIZE = 64
+# Smaller blocks are gathered for each query, and so are the blocks of fewer queries than a tile.
+LEAST_BLOCK_SIZE = 16
+
+
+def pays(length, block_size):
+    """Returns whether tiles are faster than gathering the blocks of each query.
+
+    Args:
+        length: int or int scalar, number of positions.
+        block_size: int, keys in a block.
+    """
+    return isinstance(length, int) and length >= TILE_SIZE and block_size >= LEAST_BLOCK_SIZE
+
+
+def attend_in_tiles(
+    query, key, value, block, seen, *, bias=None, real=None, dropout=0.0, seed=None
+):
+    """Computes attention of queries to the blocks of keys that they have selected.
+
+    Each query makes an entry with each of its blocks. Entries are sorted by block and computed on
+    tiles of up to `TILE_SIZE` entries of one block. Then the outputs of a query's blocks are
+    merged. The memory traffic is that of the queries, once for each of their blocks, where
+    gathering takes that of all keys in these blocks.
+
+    Args:
+        query: `[batch, key_heads, length, queries, depth]`, scaled; `queries` heads share a key
+            head.
+        key: `[batch, key_heads, blocks, block_size, depth]`.
+        value: `[batch, key_heads, blocks, block_size, value_depth]`.
+        block: int `[batch, key_heads, length, queries, selected]`, the numbers of the blocks.
+        seen: int, like `block`, number of keys of the block, the first ones, that the query sees.
+        bias: like `block`, added to the logits of the block's keys, without a gradient; or None.
+        real: bool `[batch or 1, blocks, block_size]`, False for keys that no query sees; or None.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0. Defaults to None.
+
+    Returns:
+        Tuple of `[batch, key_heads, length, queries, value_depth]` and the logsumexp of the logits,
+        `[batch, key_heads, length, queries]`.
+    """
+    entries = size(block, 2) * size(block, 3) * size(block, 4)
+    # An entry has its logits, and its query and output in the order of tiles.
+    elements = entries * (size(key, 3) + 2 * size(key, 4) + 2 * size(value, 4))
+    return over_heads(
+        lambda part: _attend_in_tiles(dropout=dropout, **part),
+        {"query": query, "key": key, "value": value, "block": block, "seen": seen, "bias": bias},
+        {},
+        {"real": real, "seed": seed},
+        elements * size(block, 0) * size(block, 1),
+        (value.dtype, accumulation_dtype(query.dtype)),
+    )
+
+
+def _attend_in_tiles(query, key, value, block, seen, bias=None, real=None, dropout=0.0, seed=None):
+    batch, heads, length, queries, depth = sizes(query)
+    selected, blocks = size(block, 4), size(key, 2)
+    # Entries are in the order of (selected block, head, position).
+    block, seen, bias = (
+        x if x is None else tf.reshape(tf.transpose(x, [0, 1, 4, 3, 2]), [batch, heads, -1])
+        for x in (block, seen, bias)
+    )
+    order = tf.argsort(block, axis=-1, stable=True)
+    column = tf.gather(block, order, batch_dims=2)
+    stairs = staircase(column, order, inverse_permutation(order), TILE_SIZE, blocks, 1)
+    query = tf.reshape(tf.transpose(query, [0, 1, 3, 2, 4]), [batch, heads, -1, depth])
+    # Entries that another tile computes see no keys here.
+    seen = tf.where(stairs.here, stairs.of_sorted(tf.gather(seen, order, batch_dims=2)), 0)
+    allowed = tf.range(size(key, 3)) < seen[..., None]
+    if real is not None:
+        real = tf.broadcast_to(real, [batch, *sizes(real)[1:]])
+        allowed &= tf.gather(real, stairs.column, batch_dims=1)[..., None, :]
+    if bias is not None:
+        bias = stairs.of_sorted(tf.gather(bias, order, batch_dims=2))[..., None]
+    output, logsumexp = attend(
+        stairs.of_entries(tf.tile(query, [1, 1, selected, 1])),
+        _of_tiles(key, stairs.column),
+        _of_tiles(value, stairs.column),
+        allowed,
+        bias=bias,
+        dropout=dropout,
+        seed=seed,
+    )
+    shape = [batch, heads, selected, queries, length]
+    output = tf.reshape(stairs.of_rows(output), [*shape, -1])
+    logsumexp = tf.reshape(stairs.of_rows(logsumexp[..., None]), shape)
+    output = merge(output, logsumexp, axis=2)
+    logsumexp = tf.reduce_logsumexp(logsumexp, axis=2)
+    return tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])
+
+
+def _of_tiles(blocks, column):
+    """Gathers the block of each tile, `[batch, heads, tiles, block_size, depth]`.
+
+    One gather of whole blocks as rows, whose gradient adds whole rows.
+    """
+    batch, heads, count, *shape = sizes(blocks)
+    rows = tf.reshape(blocks, [batch * heads * count, -1])
+    first = tf.reshape(tf.range(batch * heads) * count, [batch, heads, 1])
+    return tf.reshape(tf.gather(rows, column + first), [*sizes(column), *shape])
