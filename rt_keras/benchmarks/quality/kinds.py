@@ -182,8 +182,13 @@ KINDS = {
     "local_convolution": local,
     "full_convolution": full,
     "local_routing_qkv_convolution": local_routing,
+    "local_routing_all_convolutions": partial(local_routing, kernel_size=4),
     # The first block is that of `local_convolution`.
     "local_convolution_below": partial(local_routing, kernel_size=4),
+    # The first block is that of `local_routing_all_convolutions`.
+    "local_routing_all_convolutions_below": partial(local_routing, kernel_size=4),
+    # The first block is that of `local_routing_convolution`.
+    "local_convolution_above": local,
     "full_convolution_above": full,
     # The first block is that of `gated_delta`.
     "gated_delta_below": local,
@@ -192,6 +197,8 @@ FROZEN = ("frozen_centroids", "local_routing_frozen")
 # The kinds of the first block, if the others have another one.
 FIRST = {
     "local_convolution_below": "local_convolution",
+    "local_routing_all_convolutions_below": "local_routing_all_convolutions",
+    "local_convolution_above": "local_routing_convolution",
     "full_convolution_above": "local_convolution",
     "gated_delta_below": "gated_delta",
 }
@@ -200,6 +207,8 @@ CONVOLVED = (
     "local_convolution",
     "full_convolution",
     "local_routing_qkv_convolution",
+    "local_routing_all_convolutions",
+    "local_convolution_above",
     "full_convolution_above",
 )
 
