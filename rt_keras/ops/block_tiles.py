@@ -10,18 +10,28 @@ from rt_keras.ops.ranks import inverse_permutation
 
 # Number of queries in a tile.
 TILE_SIZE = 64
-# Smaller blocks are gathered for each query, and so are the blocks of fewer queries than a tile.
+# Smaller blocks are gathered for each query.
 LEAST_BLOCK_SIZE = 16
+# Largest number of rows of tiles per entry. Each block begins a tile, which may be almost empty.
+MOST_ROWS = 5
 
 
-def pays(length, block_size):
+def pays(block, key):
     """Returns whether tiles are faster than gathering the blocks of each query.
 
     Args:
-        length: int or int scalar, number of positions.
-        block_size: int, keys in a block.
+        block: int `[batch, key_heads, length, queries, selected]`, the blocks of each query.
+        key: `[batch, key_heads, blocks, block_size, depth]`.
+
+    Returns:
+        bool, False if shapes are unknown.
     """
-    return isinstance(length, int) and length >= TILE_SIZE and block_size >= LEAST_BLOCK_SIZE
+    *_, length, queries, selected = sizes(block)
+    blocks, block_size = size(key, 2), size(key, 3)
+    if not all(isinstance(x, int) for x in (length, selected, blocks)):
+        return False
+    entries = length * queries * selected
+    return block_size >= LEAST_BLOCK_SIZE and entries + blocks * TILE_SIZE <= MOST_ROWS * entries
 
 
 def attend_in_tiles(

@@ -238,7 +238,8 @@ def attend_to_blocks(query, blocks, own, num_blocks, dropout=0.0, seeds=(None, N
         )
         for name in ("key", "value")
     }
-    attend_selected = _attend_in_tiles if pays(length, block_size) else _attend_gathered
+    in_tiles = pays(block[:, :, :, None], of_blocks["key"])
+    attend_selected = _attend_in_tiles if in_tiles else _attend_gathered
     selected = attend_selected(
         **given, block=block, **of_blocks, real=real, dropout=dropout, seed=seeds[1]
     )

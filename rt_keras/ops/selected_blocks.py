@@ -273,7 +273,7 @@ def attend_to_best(
         tf.cast(tf.reshape(x, [batch, key_heads, total, block_size, size(x, 3)]), query.dtype)
         for x in (blocks["key"], blocks["value"])
     )
-    attend_chosen = attend_in_tiles if pays(length, block_size) else _attend_gathered
+    attend_chosen = attend_in_tiles if pays(chosen, key) else _attend_gathered
     output, logsumexp = attend_chosen(
         query, key, value, chosen, found, bias=bias, dropout=dropout, seed=seed
     )

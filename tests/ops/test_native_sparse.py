@@ -206,6 +206,7 @@ def test_in_chunks_of_queries(key_heads, monkeypatch):
 def test_in_tiles(padding, monkeypatch):
     monkeypatch.setattr(block_tiles, "LEAST_BLOCK_SIZE", 1)
     monkeypatch.setattr(block_tiles, "TILE_SIZE", 4)
+    monkeypatch.setattr(block_tiles, "MOST_ROWS", 100)
     inputs, masks = arrays(27, heads=4), {}
     if padding:
         mask = checks.mask(padding, 27)
