@@ -60,12 +60,24 @@ def attend_in_tiles(
         Tuple of `[batch, key_heads, length, queries, value_depth]` and the logsumexp of the logits,
         `[batch, key_heads, length, queries]`.
     """
-    entries = size(block, 2) * size(block, 3) * size(block, 4)
+    selected = size(block, 4)
+    # Entries are in the order of (selected block, head, position).
+    block, seen, bias = (
+        x if x is None else tf.reshape(tf.transpose(x, [0, 1, 4, 3, 2]), [*sizes(x)[:2], -1])
+        for x in (block, seen, bias)
+    )
     # An entry has its logits, and its query and output in the order of tiles.
-    elements = entries * (size(key, 3) + 2 * size(key, 4) + 2 * size(value, 4))
+    elements = size(block, 2) * (size(key, 3) + 2 * size(key, 4) + 2 * size(value, 4))
+    of_entries = {
+        "block": block,
+        "seen": seen,
+        "bias": bias,
+        # Sorted once, not again for the gradient.
+        "order": tf.argsort(block, axis=-1, stable=True),
+    }
     return over_heads(
-        lambda part: _attend_in_tiles(dropout=dropout, **part),
-        {"query": query, "key": key, "value": value, "block": block, "seen": seen, "bias": bias},
+        lambda part: _attend_in_tiles(selected=selected, dropout=dropout, **part),
+        {"query": query, "key": key, "value": value, **of_entries},
         {},
         {"real": real, "seed": seed},
         elements * size(block, 0) * size(block, 1),
@@ -73,17 +85,21 @@ def attend_in_tiles(
     )
 
 
-def _attend_in_tiles(query, key, value, block, seen, bias=None, real=None, dropout=0.0, seed=None):
+def _attend_in_tiles(
+    query, key, value, block, seen, order, selected, dropout, bias=None, real=None, seed=None
+):
+    """Computes `attend_in_tiles` of entries, given their order.
+
+    Args:
+        query, key, value: see `attend_in_tiles`.
+        block, seen, bias: `[batch, key_heads, entries]`.
+        order: int `[batch, key_heads, entries]`, the entries sorted by block.
+        selected: int, number of blocks that a query has selected.
+        dropout, real, seed: see `attend_in_tiles`.
+    """
     batch, heads, length, queries, depth = sizes(query)
-    selected, blocks = size(block, 4), size(key, 2)
-    # Entries are in the order of (selected block, head, position).
-    block, seen, bias = (
-        x if x is None else tf.reshape(tf.transpose(x, [0, 1, 4, 3, 2]), [batch, heads, -1])
-        for x in (block, seen, bias)
-    )
-    order = tf.argsort(block, axis=-1, stable=True)
     column = tf.gather(block, order, batch_dims=2)
-    stairs = staircase(column, order, inverse_permutation(order), TILE_SIZE, blocks, 1)
+    stairs = staircase(column, order, inverse_permutation(order), TILE_SIZE, size(key, 2), 1)
     query = tf.reshape(tf.transpose(query, [0, 1, 3, 2, 4]), [batch, heads, -1, depth])
     # Entries that another tile computes see no keys here.
     seen = tf.where(stairs.here, stairs.of_sorted(tf.gather(seen, order, batch_dims=2)), 0)

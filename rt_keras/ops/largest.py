@@ -81,7 +81,7 @@ def indices_of_largest_in_groups(x, count):
     if not isinstance(length, int) or length < 2 * compared or length % GROUP_SIZE:
         return indices_of_largest(x, count)
     groups = tf.reshape(x, [*rows, length // GROUP_SIZE, GROUP_SIZE])
-    group, _ = indices_of_largest(tf.reduce_max(groups, axis=-1), count + 1)
+    group, _ = indices_of_largest_in_groups(tf.reduce_max(groups, axis=-1), count + 1)
     best = tf.reshape(tf.gather(groups, group, batch_dims=len(rows)), [*rows, compared])
     place, next_largest = indices_of_largest(best, count)
     group = tf.gather(group, place // GROUP_SIZE, batch_dims=len(rows))
