@@ -119,7 +119,7 @@ def _attend_in_tiles(
         seed=seed,
     )
     shape = [batch, heads, selected, queries, length]
-    output = tf.reshape(stairs.of_rows(output), [*shape, -1])
+    output = tf.reshape(stairs.of_rows(output), [*shape, size(value, 4)])
     logsumexp = tf.reshape(stairs.of_rows(logsumexp[..., None]), shape)
     output = merge(output, logsumexp, axis=2)
     logsumexp = tf.reduce_logsumexp(logsumexp, axis=2)

@@ -234,7 +234,8 @@ def attend_to_blocks(query, blocks, own, num_blocks, dropout=0.0, seeds=(None, N
     )
     of_blocks = {
         name: tf.reshape(
-            tf.cast(blocks[name], query.dtype), [batch, key_heads, total, block_size, -1]
+            tf.cast(blocks[name], query.dtype),
+            [batch, key_heads, total, block_size, size(blocks[name], 3)],
         )
         for name in ("key", "value")
     }
