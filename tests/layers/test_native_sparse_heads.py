@@ -97,13 +97,14 @@ def test_mixed_precision():
     np.testing.assert_allclose(difference, tf.zeros_like(difference), atol=0.05)
 
 
-def test_saving(tmp_path):
-    inputs = keras.Input([12, 6])
-    layer = MultiHeadAttention([LocalHeads(1, 4), NativeSparseHeads(2, 2, 4, 5)], 4)
+@pytest.mark.parametrize("block_size, length", [(2, 12), (16, 100)], ids=["gathered", "in tiles"])
+def test_saving(block_size, length, tmp_path):
+    inputs = keras.Input([length, 6])
+    layer = MultiHeadAttention([LocalHeads(1, 4), NativeSparseHeads(2, block_size, 4, 5)], 4)
     model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
     for number, weight in enumerate(layer.trainable_variables):
         weight.assign(checks.random(*weight.shape, seed=number))
-    checks.saves_and_loads(model, checks.random(2, 12, 6), tmp_path)
+    checks.saves_and_loads(model, checks.random(2, length, 6), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["block_size", "num_blocks", "window_size"])

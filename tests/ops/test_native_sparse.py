@@ -202,11 +202,17 @@ def test_in_chunks_of_queries(key_heads, monkeypatch):
     checks.same(found, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("padding", [None, "left", "scattered"])
-def test_in_tiles(padding, monkeypatch):
+@pytest.fixture
+def tiles(monkeypatch):
+    """Reads small blocks in small tiles too."""
     monkeypatch.setattr(block_tiles, "LEAST_BLOCK_SIZE", 1)
     monkeypatch.setattr(block_tiles, "TILE_SIZE", 4)
     monkeypatch.setattr(block_tiles, "MOST_ROWS", 100)
+
+
+@pytest.mark.usefixtures("tiles")
+@pytest.mark.parametrize("padding", [None, "left", "scattered"])
+def test_in_tiles(padding):
     inputs, masks = arrays(27, heads=4), {}
     if padding:
         mask = checks.mask(padding, 27)
@@ -230,6 +236,16 @@ def test_lower_precision(dtype, atol):
     inputs = arrays(23, heads=4)
     equation = reference.native_sparse
     checks.holds_in_lower_precision(native_sparse_attention, equation, inputs, dtype, atol, **sizes)
+
+
+@pytest.mark.usefixtures("tiles")
+def test_tiles_in_lower_precision():
+    test_lower_precision(tf.bfloat16, 0.06)
+
+
+@pytest.mark.usefixtures("tiles")
+def test_dropout_in_tiles():
+    test_dropout_applies_to_all_branches()
 
 
 def test_dropout_applies_to_all_branches():
