@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import block_selection, block_tiles, native_sparse, native_sparse_attention
+from rt_keras.ops import block_selection, native_sparse, native_sparse_attention
 from rt_keras.ops.native_sparse_chunk import native_sparse_cache, native_sparse_chunk
 from tests.ops import checks, reference
 
@@ -200,14 +200,6 @@ def test_in_chunks_of_queries(key_heads, monkeypatch):
         monkeypatch.setattr(native_sparse, name, 1000)
     found = checks.run(native_sparse_attention, inputs, options, jit_compile=True)
     checks.same(found, expected, atol=1e-12)
-
-
-@pytest.fixture
-def tiles(monkeypatch):
-    """Reads small blocks in small tiles too."""
-    monkeypatch.setattr(block_tiles, "LEAST_BLOCK_SIZE", 1)
-    monkeypatch.setattr(block_tiles, "TILE_SIZE", 4)
-    monkeypatch.setattr(block_tiles, "MOST_ROWS", 100)
 
 
 @pytest.mark.usefixtures("tiles")

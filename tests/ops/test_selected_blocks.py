@@ -229,14 +229,6 @@ def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
     checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
 
 
-@pytest.fixture
-def tiles(monkeypatch):
-    """Reads small blocks in small tiles too."""
-    monkeypatch.setattr(block_tiles, "LEAST_BLOCK_SIZE", 1)
-    monkeypatch.setattr(block_tiles, "TILE_SIZE", 4)
-    monkeypatch.setattr(block_tiles, "MOST_ROWS", 100)
-
-
 @pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("case", CASES)
 def test_tiles(case):
