@@ -5,6 +5,7 @@ Debian's package `linux-source-6.1` has the archive, `/usr/src/linux-source-6.1.
 
 import argparse
 import hashlib
+import lzma
 import re
 import sys
 import tarfile
@@ -19,6 +20,8 @@ LEAST_LENGTH, LARGEST_SHARE_OF_DIGITS = 1000, 0.15
 # One folder in so many is for validation, and one for testing.
 FOLDERS_PER_SPLIT = 25
 COMMENT = re.compile(r"\s*(//[^\n]*\n|/\*.*?\*/)", re.DOTALL)
+# What reading a damaged archive can raise.
+UNREADABLE = OSError, EOFError, lzma.LZMAError, tarfile.TarError
 LEGAL = re.compile(r"spdx|copyright|licen[cs]e|\(c\)|author", re.IGNORECASE)
 
 
@@ -46,7 +49,7 @@ def main(arguments=None):
     try:
         check_new_folder(args.folder)
         counts = write_folder(args.archive, args.folder, args.length)
-    except (OSError, tarfile.TarError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for split, count in counts.items():
@@ -81,7 +84,10 @@ def write_folder(archive, folder, length):
             if sum(counts.values()) > length:
                 break
         if not all(counts.values()):
-            raise ValueError(f"{archive} must hold C source in at least 3 folders")
+            raise ValueError(
+                f"{archive} must hold C source in at least 3 folders, and --length must reach the "
+                f"third. Received: --length {length}"
+            )
     return counts
 
 
@@ -107,7 +113,8 @@ def read_folders(archive):
     with tarfile.open(archive) as tar:
         for member in track(tar, "reading the archive", unit="files"):
             parts = PurePosixPath(member.name).parts[1:]
-            if not member.isfile() or not member.name.endswith(".c") or parts[0] in LEFT_OUT:
+            is_source = member.isfile() and member.name.endswith(".c")
+            if not is_source or not parts or parts[0] in LEFT_OUT:
                 continue
             try:
                 text = without_header(tar.extractfile(member).read().decode())

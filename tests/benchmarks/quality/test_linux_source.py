@@ -16,6 +16,8 @@ def archive_of(path, files):
             member = tarfile.TarInfo(f"linux-6.1/{name}")
             member.size = len(text.encode("latin-1"))
             tar.addfile(member, io.BytesIO(text.encode("latin-1")))
+        # A file outside the kernel's folder is ignored.
+        tar.addfile(tarfile.TarInfo("alone.c"))
     return path
 
 
@@ -60,13 +62,15 @@ def test_the_folder_ends_after_its_length(archive, tmp_path):
     assert 3 <= len(few) < len(all_files) and few < all_files
 
 
-@pytest.mark.parametrize("case", ["no archive", "no tar", "no source", "a full folder"])
+@pytest.mark.parametrize("case", ["no archive", "no tar", "cut", "no source", "a full folder"])
 def test_bad_arguments(case, archive, tmp_path, capsys):
     folder = tmp_path / "linux"
     if case == "no archive":
         archive = tmp_path / "missing.tar.xz"
     elif case == "no tar":
         archive.write_text("text")
+    elif case == "cut":
+        archive.write_bytes(archive.read_bytes()[:-200])
     elif case == "no source":
         archive = archive_of(tmp_path / "other.tar.xz", {"fs/a.h": CODE})
     else:
