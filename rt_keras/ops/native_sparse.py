@@ -41,9 +41,9 @@ def native_sparse_attention(
     up to i. Output i depends on positions up to i alone.
 
     The cost is O(n · (n / block_size + num_blocks · block_size + window_size) · depth): importances
-    of all blocks are computed for every query. If shapes are static, queries are processed some at a
-    time, and selected blocks of 16 or more positions some heads at a time, in memory that grows as
-    n · num_blocks · block_size. The gradient computes them again.
+    of all blocks are computed for every query. If shapes are static, queries are processed some at
+    a time, and selected blocks of 16 or more positions some heads at a time, in memory that grows
+    as n · num_blocks · block_size. The gradient computes them again.
 
     Three things differ from the paper. Keys and values of a block are compressed by their mean, not
     by a learned network with position embeddings. The compressed blocks do not overlap and are the
