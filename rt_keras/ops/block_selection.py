@@ -12,7 +12,7 @@ NODE_SIZE = 8
 # The names of means and variances of blocks and nodes.
 SUMMARIES = ("mean", "variance", "node_mean", "node_variance")
 # A block or node has its full weight if its score exceeds the best unselected one by this much.
-FADE = 0.25
+FADE = 0.05
 # Its exp() is 0, and float16 can represent it.
 LOG_OF_NOTHING = -1e4
 # Numbers of elements that are gathered at once, and of scores of nodes' blocks that are compared at

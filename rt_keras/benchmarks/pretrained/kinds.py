@@ -43,13 +43,14 @@ def meanings(causal):
     return MEANINGS if causal else ENCODER_MEANINGS
 
 
-def head_groups(name, heads, causal=True):
+def head_groups(name, heads, causal=True, few=False):
     """Returns the heads of a layer.
 
     Args:
         name: string, a kind and its options.
         heads: int, number of heads.
         causal: bool, whether they belong to a decoder. Defaults to True.
+        few: bool, whether few layers of a decoder look far, see `few_look_far`. Defaults to False.
 
     Returns:
         A list of one head group; None for the model as KerasHub computes it.
@@ -68,9 +69,9 @@ def head_groups(name, heads, causal=True):
     if kind not in meanings(causal):
         raise ValueError(f"--kinds must be among {', '.join(meanings(causal))}. Received: {name}")
     options = dict(map(config_files.parse_assignment, assignments))
-    beside = sets_beside() if causal else [Window(ENCODER_WINDOW)]
+    beside = sets_beside(few) if causal else [Window(ENCODER_WINDOW)]
     if kind in _CHOSEN:
-        return [Heads(heads, [*beside, _key_set(kind, options, causal)])]
+        return [Heads(heads, [*beside, _key_set(kind, options, causal, few)])]
     if kind == "nearest":
         return [Heads(heads, [_key_set(kind, options, causal)])]
     if not causal and kind in _CLUSTERED:
@@ -98,7 +99,7 @@ def _clustered(kind, heads, options):
     return ClusteredHeads(heads, **{**defaults, **options}, seed=0)
 
 
-def _key_set(kind, options, causal):
+def _key_set(kind, options, causal, few=False):
     """Returns the set of the keys that a kind finds, or reads as the cluster of a query."""
     from rt_keras.benchmarks.pretrained.chosen_keys import ChosenKeys
     from rt_keras.layers.key_sets import Cluster, SelectedBlocks
@@ -106,7 +107,7 @@ def _key_set(kind, options, causal):
     from rt_keras.models.adapted.default_heads import KEYS, block_options
 
     keys = KEYS
-    blocks = block_options(keys)
+    blocks = block_options(keys, few)
     if not causal:
         # The window is the query's block and one on either side.
         keys = ENCODER_KEYS - 3 * ENCODER_WINDOW

@@ -53,7 +53,8 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
     before = resident()
     first, (hidden, _) = _timed(reader.read, ids)
     peak = resident_peak()
-    found = {"kind": kind, "length": length, "keys": keys_seen(kind, length)}
+    keys = keys_seen(kind, length, few=reader.few)
+    found = {"kind": kind, "length": length, "keys": keys}
     found |= losses_of(reader.losses(hidden, ids), length)
     if losses_only:
         return found
@@ -147,13 +148,14 @@ def token_seconds(reader, cache, position):
     return statistics.median(run(ROOM) - run(0) for _ in range(3)) / ROOM
 
 
-def keys_seen(kind, length, causal=True):
+def keys_seen(kind, length, causal=True, few=False):
     """Returns the mean number of keys with weights above 0 for a query, in the replaced layers.
 
     Args:
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
         length: int, number of tokens of a sequence.
         causal: bool, whether the heads belong to a decoder. Defaults to True.
+        few: bool, whether few layers look far, see `few_look_far`. Defaults to False.
 
     Returns:
         A float: the mean over the sequence, or over its second half if `causal`. Heads that see
@@ -162,7 +164,7 @@ def keys_seen(kind, length, causal=True):
     >>> keys_seen("full", 8)
     6.5
     """
-    (group,) = head_groups(kind, 1, causal=causal) or head_groups("full", 1)
+    (group,) = head_groups(kind, 1, causal, few) or head_groups("full", 1)
     if not isinstance(group, Heads):
         return float(np.mean(np.arange(length // 2, length) + 1)) if causal else float(length)
     shape = [1, 1, length, 8]

@@ -8,6 +8,7 @@ from rt_keras.benchmarks.pretrained.kinds import head_groups
 from rt_keras.keras_internals import build_cache
 from rt_keras.models.adapted.attention_layers import num_heads
 from rt_keras.models.adapted.backbones import attention_layers, backbone_of
+from rt_keras.models.adapted.default_heads import few_look_far
 from rt_keras.models.adapted.folders import load_model
 
 # Number of positions that a cache has room for after the sequence.
@@ -21,10 +22,11 @@ class Reader:
 
     Args:
         model: a KerasHub task, or an adapted one.
+        few: bool, whether few layers of the original look far, see `few_look_far`.
     """
 
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, model, few):
+        self.model, self.few = model, few
         tokenizer = model.preprocessor.tokenizer
         starts = model.preprocessor.add_start_token
         self.start = [tokenizer.start_token_id] if starts else []
@@ -81,8 +83,8 @@ class Reader:
 class Original(Reader):
     """A model as KerasHub computes it. It reads the whole sequence at once."""
 
-    def __init__(self, model):
-        super().__init__(model)
+    def __init__(self, model, few):
+        super().__init__(model, few)
         self._build = tf.function(lambda ids: build_cache(model, ids), jit_compile=True)
 
     def read(self, ids):
@@ -93,8 +95,8 @@ class Original(Reader):
 class Adapted(Reader):
     """An adapted model. It reads in chunks if its heads support this."""
 
-    def __init__(self, model):
-        super().__init__(model)
+    def __init__(self, model, few):
+        super().__init__(model, few)
         self._forward = tf.function(model.hidden_states, jit_compile=True)
 
     def read(self, ids):
@@ -126,7 +128,10 @@ def load(folder, kind):
     model, _ = load_model(folder)
     if not hasattr(model, "call_with_cache"):
         raise ValueError(f"--model {folder} must be a causal language model")
-    groups = head_groups(kind, num_heads(attention_layers(backbone_of(model))[0]))
+    backbone = backbone_of(model)
+    heads = num_heads(attention_layers(backbone)[0])
+    few = few_look_far(backbone)
+    groups = head_groups(kind, heads, few=few)
     if groups is None:
-        return Original(model)
-    return Adapted(rt_keras.adapt(model, groups, layers="global"))
+        return Original(model, few)
+    return Adapted(rt_keras.adapt(model, groups, layers="global"), few)

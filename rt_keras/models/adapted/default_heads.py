@@ -12,6 +12,8 @@ KEYS = 128
 BLOCK_SIZE = 4
 # A window contains the segments that have not been divided into blocks yet.
 SEGMENT_SIZE, LOOK_BACK = 256, 3
+# Blocks that a query looks back in models of which few layers look far. More cost little there.
+FAR_LOOK_BACK = 7
 # Full attention gives these tokens weight that it needs nowhere else.
 FIRST_TOKENS = 4
 # Number of groups of queries in an encoder. With 25, embeddings are further from the original.
@@ -58,26 +60,42 @@ def default_head_groups(backbone, keys=None):
         )
     heads = num_heads(attention[layers[0]])
     if causal:
-        selected = SelectedBlocks(**block_options(keys))
-        return [Heads(heads, [*sets_beside(), selected])], layers
+        few = few_look_far(backbone)
+        selected = SelectedBlocks(**block_options(keys, few))
+        return [Heads(heads, [*sets_beside(few), selected])], layers
     return [ClusteredHeads(heads, CLUSTERS, top_k=keys, seed=0)], layers
 
 
-def sets_beside():
+def few_look_far(backbone):
+    """Returns whether most layers of a decoder have a window, as in Gemma 3.
+
+    Few layers then have to find the single keys that matter. They have a wider window and score all
+    blocks, because such a key can be lost among the other 31 of its node.
+    """
+    layers = [getattr(x, architecture(backbone).attention) for x, _ in attention_blocks(backbone)]
+    return 2 * sum(window_of(layer) is None for layer in layers) < len(layers)
+
+
+def sets_beside(few=False):
     """Returns the other sets of the default heads of decoders: a window and the first tokens.
+
+    Args:
+        few: bool, see `few_look_far`. Defaults to False.
 
     >>> sets_beside()
     [Window(block_size=256, look_back=3), FirstTokens(num_first_tokens=4)]
     """
-    return [Window(SEGMENT_SIZE, look_back=LOOK_BACK), FirstTokens(FIRST_TOKENS)]
+    look_back = FAR_LOOK_BACK if few else LOOK_BACK
+    return [Window(SEGMENT_SIZE, look_back=look_back), FirstTokens(FIRST_TOKENS)]
 
 
-def block_options(keys):
+def block_options(keys, few=False):
     """Returns the default arguments of `SelectedBlocks`.
 
     Args:
         keys: int, number of keys that a query reads.
+        few: bool, see `few_look_far`. Defaults to False.
     """
     number = keys // BLOCK_SIZE
     sizes = {"block_size": BLOCK_SIZE, "segment_size": SEGMENT_SIZE}
-    return {**sizes, "num_blocks": number, "num_nodes": number}
+    return {**sizes, "num_blocks": number, "num_nodes": None if few else number}

@@ -4,7 +4,10 @@ import json
 import pytest
 
 from rt_keras.benchmarks import pretrained
+from rt_keras.benchmarks.pretrained.kinds import head_groups
+from rt_keras.models.adapted.default_heads import default_head_groups, few_look_far
 from tests.benchmarks.pretrained.bert_folder import write_bert
+from tests.models.adapted.checks import make_backbone
 from tests.models.adapted.llama_folder import write_llama
 
 SETTINGS = {"model": "llama", "text": "text.txt", "other": "text.txt"}
@@ -157,3 +160,12 @@ def test_models_and_texts_that_will_not_do_are_refused(tmp_path):
     write_llama(tmp_path / "llama")
     with pytest.raises(ValueError, match="text.txt has .* tokens; 90,000 are needed"):
         pretrained.main(parse(tmp_path, "--lengths", "90000", "--kinds", "full"))
+
+
+@pytest.mark.parametrize("family, few", [("Llama3", False), ("Gemma3", True)])
+def test_content_blocks_are_the_default_of_adapt(family, few):
+    backbone = make_backbone(family)
+    (default,), _ = default_head_groups(backbone)
+    assert few_look_far(backbone) == few
+    (group,) = head_groups("content_blocks", default.num_heads, few=few)
+    assert group.key_sets == default.key_sets

@@ -39,12 +39,17 @@ def inputs_of(backbone, length=LENGTH):
     return make_inputs(backbone, length, padded=0)
 
 
+def sets_with(look_back, num_nodes):
+    selected = SelectedBlocks(4, num_blocks=16, segment_size=256, num_nodes=num_nodes)
+    return Window(256, look_back=look_back), FirstTokens(4), selected
+
+
+def test_a_model_without_windows_searches_nodes(llama):
+    assert set(key_sets_of(rt_keras.adapt(llama, keys=64))) == {sets_with(3, num_nodes=16)}
+
+
 def test_the_layers_without_a_window_get_them():
-    sets = (
-        Window(256, look_back=3),
-        FirstTokens(4),
-        SelectedBlocks(4, num_blocks=16, segment_size=256, num_nodes=16),
-    )
+    sets = sets_with(7, num_nodes=None)
     original = make_backbone("Gemma3")
     gemma = rt_keras.adapt(original, keys=64)
     windows = [window_of(layer) for layer in attention_layers(original)]
