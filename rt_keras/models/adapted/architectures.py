@@ -71,6 +71,7 @@ ARCHITECTURES = {
     keras_hub.models.LlamaBackbone: _DECODER,
     keras_hub.models.Llama3Backbone: _DECODER,
     keras_hub.models.MistralBackbone: _DECODER,
+    keras_hub.models.Qwen3Backbone: _DECODER,
     keras_hub.models.Gemma3Backbone: _DECODER._replace(
         embed=_scaled_tokens,
         attention="attention",
@@ -85,7 +86,6 @@ MISSING = {
     "PhiMoEBackbone": "mixtures of experts",
     "MixtralBackbone": "mixtures of experts",
     "QwenBackbone": "biases on queries, keys and values only",
-    "Qwen3Backbone": "norms of queries and keys",
     "QwenMoeBackbone": "mixtures of experts",
     "Qwen3MoeBackbone": "mixtures of experts",
     "SmolLM3Backbone": "layers without rotary embeddings",

@@ -48,8 +48,10 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         dtype=old.dtype_policy,
         **grouped,
     )
-    if hasattr(old, "query_norm"):
-        new.query_norm, new.key_norm = old.query_norm, old.key_norm
+    new.query_norm, new.key_norm = (
+        getattr(old, f"{role}_norm", getattr(old, f"_{role}_dense_layer_norm", None))
+        for role in ("query", "key")
+    )
     # KerasHub finds dtypes and layouts of weights by the path of the old layer.
     with keras.name_scope(old.path.rpartition("/")[0]):
         new.build((None, None, features), (None, None, features))
@@ -125,9 +127,10 @@ def num_heads(attention):
 
 def window_of(attention):
     """Returns how many keys up to its own a query of a KerasHub block sees, or None for all."""
-    if getattr(attention, "use_sliding_window_attention", False):
-        return attention.sliding_window_size
-    return part_of(attention, "sliding_window", None)
+    if not getattr(attention, "use_sliding_window_attention", True):
+        return None
+    window = getattr(attention, "sliding_window_size", None)
+    return part_of(attention, "sliding_window", window)
 
 
 def replace_attention(block, architecture, new):

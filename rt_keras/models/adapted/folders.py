@@ -25,7 +25,9 @@ from rt_keras.models.adapted.tensor_files import INDEX, WEIGHTS, TensorFiles, as
 from rt_keras.models.adapted.tokenizers import AdaptedLlama3Tokenizer
 
 # Hugging Face's names of the supported model types.
-MODEL_TYPES = "bart, bert, distilbert, gemma3_text, gpt2, llama, mistral, roberta, xlm-roberta"
+MODEL_TYPES = (
+    "bart, bert, distilbert, gemma3_text, gpt2, llama, mistral, qwen3, roberta, xlm-roberta"
+)
 # Tasks and their preprocessors by the suffix of Hugging Face's class names. Other models are
 # encoders.
 _CAUSAL = keras_hub.models.CausalLM, keras_hub.models.CausalLMPreprocessor

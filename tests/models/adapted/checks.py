@@ -33,6 +33,7 @@ FAMILIES = {
         "rope_pretraining_sequence_length": 8,
     },
     "Mistral": {**GROUPED, "sliding_window": 5},
+    "Qwen3": {**GROUPED, "head_dim": 8, "sliding_window_size": None},
     "Gemma3": {
         **GROUPED,
         "num_layers": 7,
@@ -50,9 +51,9 @@ FAMILIES = {
 }
 
 
-def make_backbone(family):
+def make_backbone(family, **options):
     """Returns a backbone with random weights, large enough for attention to matter."""
-    backbone = getattr(keras_hub.models, f"{family}Backbone")(**FAMILIES[family])
+    backbone = getattr(keras_hub.models, f"{family}Backbone")(**{**FAMILIES[family], **options})
     rng = np.random.default_rng(0)
     for weight in backbone.weights:
         weight.assign(rng.normal(size=weight.shape) * 0.3)

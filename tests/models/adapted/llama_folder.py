@@ -1,4 +1,4 @@
-"""Writes the folder of a tiny Llama in Hugging Face's layout, with the files of SmolLM2."""
+"""Writes the folder of a tiny Llama or Qwen 3 in Hugging Face's layout."""
 
 import json
 
@@ -18,6 +18,15 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 48,
     "rope_theta": 100000.0,
+}
+
+
+# What differs in the configuration of Qwen 3.
+QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 8,
+    "use_sliding_window": False,
 }
 
 
@@ -44,7 +53,7 @@ def write_llama(folder, without=(), shards=1, dtype="float32", **config):
         "config.json": {name: value for name, value in config.items() if value is not None},
         "tokenizer.json": {
             "added_tokens": added,
-            "model": {"type": "BPE", "vocab": vocabulary, "merges": list(MERGES)},
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": _merges(config)},
         },
         "tokenizer_config.json": {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2]},
     }
@@ -65,6 +74,12 @@ def _vocabulary():
     return {token: number for number, token in enumerate([*tokens, *map(_merged, MERGES)])}
 
 
+def _merges(config):
+    # KerasHub reads pairs for Qwen 3 and strings for Llama.
+    is_qwen = config["model_type"] == "qwen3"
+    return [merge.split(" ") for merge in MERGES] if is_qwen else list(MERGES)
+
+
 def _merged(merge):
     return merge.replace(" ", "")
 
@@ -72,18 +87,21 @@ def _merged(merge):
 def _weights(config, dtype):
     rng = np.random.default_rng(0)
     size, inner = config["hidden_size"], config["intermediate_size"]
-    pairs = size // config["num_attention_heads"] * config["num_key_value_heads"]
+    depth = config.get("head_dim", size // config["num_attention_heads"])
+    queries, pairs = (config[f"num_{x}_heads"] * depth for x in ("attention", "key_value"))
     shapes = {
-        "self_attn.q_proj": (size, size),
+        "self_attn.q_proj": (queries, size),
         "self_attn.k_proj": (pairs, size),
         "self_attn.v_proj": (pairs, size),
-        "self_attn.o_proj": (size, size),
+        "self_attn.o_proj": (size, queries),
         "mlp.gate_proj": (inner, size),
         "mlp.up_proj": (inner, size),
         "mlp.down_proj": (size, inner),
         "input_layernorm": (size,),
         "post_attention_layernorm": (size,),
     }
+    if config["model_type"] == "qwen3":
+        shapes |= {"self_attn.q_norm": (depth,), "self_attn.k_norm": (depth,)}
     found = {"model.embed_tokens": (config["vocab_size"], size), "model.norm": (size,)}
     for number in range(CONFIG["num_hidden_layers"]):
         found |= {f"model.layers.{number}.{name}": shape for name, shape in shapes.items()}

@@ -46,6 +46,15 @@ def test_full_heads_give_what_the_original_gives_and_weights_come_back(family):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_windows_of_qwen_stay():
+    original = make_backbone("Qwen3", sliding_window_size=5)
+    inputs = make_inputs(original)
+    adapted = rt_keras.adapt(original, SPARSE, layers=[])
+    np.testing.assert_allclose(outputs_of(adapted, inputs), outputs_of(original, inputs), atol=1e-5)
+    whole = outputs_of(make_backbone("Qwen3"), inputs)
+    assert np.abs(outputs_of(adapted, inputs) - whole).max() > 1e-2
+
+
 def test_only_chosen_layers_change(bert):
     inputs = make_inputs(bert)
     adapted = rt_keras.adapt(bert, SPARSE, layers=[1])

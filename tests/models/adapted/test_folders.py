@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import keras
 import keras_hub
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,7 @@ import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models.adapted.architectures import ARCHITECTURES
 from rt_keras.models.adapted.folders import MODEL_TYPES, load_model
-from tests.models.adapted.llama_folder import SPECIAL, write_llama
+from tests.models.adapted.llama_folder import QWEN3, SPECIAL, write_llama
 
 TEXT = f"the cat and the dog{SPECIAL[2]} the end"
 HEADS = [FullHeads(4)]
@@ -36,6 +37,23 @@ def test_folders_give_what_kerashub_gives(tmp_path, shards):
     ]
     assert kinds[0] == kinds[1]
     np.testing.assert_array_equal(logits(restored), logits(original))
+
+
+def test_folders_of_qwen_3_give_what_kerashub_gives(tmp_path):
+    write_llama(tmp_path / "qwen", **QWEN3)
+    original = keras_hub.models.CausalLM.from_preset(str(tmp_path / "qwen"))
+    adapted = rt_keras.adapt(tmp_path / "qwen", HEADS)
+    assert type(adapted).__name__ == "AdaptedQwen3CausalLM"
+    expected = logits(original)
+    np.testing.assert_allclose(logits(adapted), expected, atol=1e-5)
+    np.testing.assert_array_equal(logits(rt_keras.restore(adapted)), expected)
+    adapted.save(tmp_path / "qwen.keras")
+    loaded = keras.saving.load_model(tmp_path / "qwen.keras")
+    np.testing.assert_allclose(logits(loaded), expected, atol=1e-5)
+    tasks = original, adapted, loaded
+    for task in tasks:
+        task.compile(sampler="greedy")
+    assert len({task.generate("the cat", max_length=20) for task in tasks}) == 1
 
 
 def test_lengths_can_be_chosen(tmp_path):
@@ -95,7 +113,7 @@ def cut(path, size):
         ({"without": ["config.json"]}, "is not the folder of a model: it has no config.json"),
         ({"without": ["model.safetensors"]}, "has no weights: model.safetensors is missing"),
         ({"model_type": "rwkv"}, "Models of type 'rwkv' are not supported. Supported: bart, bert"),
-        ({"model_type": "qwen3"}, "attention of Qwen3Backbone cannot be replaced: norms"),
+        ({"model_type": "qwen2"}, "attention of QwenBackbone cannot be replaced: biases"),
         ({"model_type": None}, "does not describe a model: it has no model_type"),
         ({"rope_theta": None}, "is incomplete: its JSON files lack 'rope_theta'"),
         ({"without": ["tokenizer.json"]}, "has no readable tokenizer.*tokenizer.json"),

@@ -22,6 +22,7 @@ TASKS = {
     "Llama": "LlamaCausalLM",
     "Llama3": "Llama3CausalLM",
     "Mistral": "MistralCausalLM",
+    "Qwen3": "Qwen3CausalLM",
     "Gemma3": "Gemma3CausalLM",
     "Bart": "BartSeq2SeqLM",
 }
