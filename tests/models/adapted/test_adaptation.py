@@ -36,11 +36,11 @@ def test_without_heads():
     ]
     (local,), (blocks,) = (layers[number].head_groups for number in (0, 5))
     assert (local.window, local.first_tokens, local.others) == (5, 0, 0)
-    assert (blocks.window, blocks.first_tokens, blocks.others) == (1024, 4, 64)
+    assert (blocks.window, blocks.first_tokens, blocks.others) == (2048, 4, 64)
     assert layers[5].name == model.transformer_layers[5].attention.path
 
 
-@pytest.mark.parametrize("length", [1024, 4096])
+@pytest.mark.parametrize("length", [2048, 4096])
 def test_the_cache_has_as_many_bytes_as_it_says(length):
     model = rt_keras.adapt(make_backbone("Gemma3"))
     for layer, said in zip(model.transformer_layers, model.adaptation.layers):
