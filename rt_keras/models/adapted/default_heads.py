@@ -2,9 +2,8 @@
 
 from rt_keras.layers import ClusteredHeads, Heads
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
-from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.attention_layers import num_heads, window_of
-from rt_keras.models.adapted.backbones import attention_blocks
+from rt_keras.models.adapted.backbones import attention_blocks, attention_layers
 
 # Maximum number of keys that a query reads beyond its window and the first tokens.
 KEYS = 128
@@ -51,7 +50,7 @@ def default_head_groups(backbone, keys=None):
     if isinstance(keys, bool) or not isinstance(keys, int) or keys < 1 or keys % size:
         of_size = f"a positive multiple of {size}" if causal else "a positive integer"
         raise ValueError(f"keys must be {of_size}. Received: keys={keys!r}")
-    attention = [getattr(block, architecture(backbone).attention) for block, _ in blocks]
+    attention = attention_layers(backbone)
     layers = [number for number, layer in enumerate(attention) if window_of(layer) is None]
     if not layers:
         raise ValueError(
@@ -72,7 +71,7 @@ def few_look_far(backbone):
     Few layers then have to find the single keys that matter. They have a wider window and score all
     blocks, because such a key can be lost among the other 31 of its node.
     """
-    layers = [getattr(x, architecture(backbone).attention) for x, _ in attention_blocks(backbone)]
+    layers = attention_layers(backbone)
     return 2 * sum(window_of(layer) is None for layer in layers) < len(layers)
 
 
