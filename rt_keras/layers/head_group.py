@@ -124,6 +124,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     returns_attention_scores = True
     # Whether a layer's rotary embedding rotates the queries and keys of the group.
     takes_rotary_embedding = True
+    # A function that rotates queries or keys at another position, set by a layer with a rotary
+    # embedding: `MultiHeadAttention.rotated_at`.
+    rotated_at = None
     # Whether LiteRT, whose kernels broadcast few dimensions, supports the group's operations.
     runs_in_litert = False
 

@@ -235,6 +235,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         key_shape = value_shape if key_shape is None else key_shape
         key_dim, value_dim = self.build_denses(query_shape, value_shape, key_shape)
         for group in self.head_groups:
+            if self.rotary_embedding is not None:
+                group.rotated_at = self.rotated_at
             group.build(
                 (query_shape[0], group.num_heads, query_shape[1], key_dim),
                 (value_shape[0], group.num_heads // self._shared_by, value_shape[1], value_dim),

@@ -189,8 +189,23 @@ class Projections:
         """Rotates queries or keys `[batch, length, heads, depth]` by their positions."""
         if self.rotary_embedding is None:
             return x
-        positions = places_of_rows(start, tf.range(size(x, 1)))
-        return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
+        return tf.cast(self._turned(x, places_of_rows(start, tf.range(size(x, 1)))), x.dtype)
+
+    def _turned(self, x, positions):
+        """Returns vectors `[batch, length, heads, depth]` rotated at the given positions."""
+        return self.rotary_embedding(x, positions=positions)
+
+    def rotated_at(self, x, start, position):
+        """Returns queries or keys rotated at one position instead of at their own ones.
+
+        Args:
+            x: `[batch, heads, length, depth]`, rotated by the rotary embedding.
+            start: int scalar or `[batch]`, position of the first vectors.
+            position: int, the new position of all vectors.
+        """
+        turn = position - places_of_rows(start, tf.range(size(x, 2)))
+        # Exchanges heads and length, and back.
+        return tf.cast(_heads_first(self._turned(_heads_first(x), turn)), x.dtype)
 
     def _find_global_tokens(self, global_mask, query, key, value):
         """Returns the global tokens, with separate queries, keys and values if they have them."""

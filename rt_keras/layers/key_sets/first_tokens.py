@@ -5,7 +5,7 @@ import dataclasses
 import keras
 
 from rt_keras.keys import AT_LEAST_1, key
-from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.layers.key_sets.at_distance import AtDistance
 from rt_keras.layers.key_sets.everything import Everything
 from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import window_among
@@ -18,7 +18,7 @@ from rt_keras.ops.first_tokens import (
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class FirstTokens(ByOps):
+class FirstTokens(AtDistance):
     """The attention sinks: the keys of the first tokens of a sequence.
 
     See `rt_keras.ops.first_tokens_attention`. The set leaves out keys that a `Window` or `Strided`
@@ -28,6 +28,9 @@ class FirstTokens(ByOps):
     Args:
         num_first_tokens: int, number of tokens at the start of a sequence that every query attends
             to.
+        rotary_distance: int or None, distance between a query and the keys of the set for rotary
+            embeddings; see `rt_keras.layers.key_sets.at_distance`. None for their own distances.
+            Defaults to None.
         covered: sets whose keys are left out; set by the union.
 
     Raises:
@@ -75,7 +78,8 @@ class FirstTokens(ByOps):
 
     def prefill_state(self, heads, chunk, max_length):
         # A step masks later positions.
-        return first_tokens_cache(chunk.keys, chunk.value, num_first_tokens=self.num_first_tokens)
+        key = self.at_distance(heads, chunk).keys
+        return first_tokens_cache(key, chunk.value, num_first_tokens=self.num_first_tokens)
 
     def op_options(self, heads, chunk, joins):
         return {"outside": tuple(x.covers for x in self.covered or ())}

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
-from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.layers.key_sets.at_distance import AtDistance
 from rt_keras.layers.key_sets.first_tokens import FirstTokens
 from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.persistent import Persistent
@@ -17,7 +17,7 @@ from rt_keras.ops.selected_blocks_chunk import selected_blocks_cache, selected_b
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class SelectedBlocks(ByOps):
+class SelectedBlocks(AtDistance):
     """The keys of the blocks with the highest scores for a query, outside its window.
 
     See `rt_keras.ops.selected_blocks_attention` for the equation. The set has no weights, and
@@ -40,6 +40,9 @@ class SelectedBlocks(ByOps):
         memory_length: int or None, number of positions before its window from which a query may
             select blocks, a multiple of `segment_size`. Requires causal attention. None for all
             positions. Defaults to None.
+        rotary_distance: int or None, distance between a query and the keys of the set for rotary
+            embeddings; see `rt_keras.layers.key_sets.at_distance`. None for their own distances.
+            Defaults to None.
         window, num_first_tokens: the keys of other sets; set by the union.
 
     Raises:
@@ -137,7 +140,8 @@ class SelectedBlocks(ByOps):
 
     def prefill_state(self, heads, chunk, max_length):
         options = {"max_length": max_length, "window": self.window, **self._of_blocks}
-        return selected_blocks_cache(chunk.keys, chunk.value, chunk.count, **options)
+        key = self.at_distance(heads, chunk).keys
+        return selected_blocks_cache(key, chunk.value, chunk.count, **options)
 
     def op_options(self, heads, chunk, joins):
         names = ("num_blocks", "window", "deviation_weight", "num_nodes")

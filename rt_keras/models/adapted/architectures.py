@@ -46,6 +46,7 @@ class Architecture(NamedTuple):
         attention: string, attribute of a block that contains its self-attention.
         mask: string, method of a block that computes the mask of all pairs.
         cache, padding: strings, arguments of a block for its cache and for the padding mask.
+        layer_norm: string, attribute of the last normalization.
     """
 
     stacks: dict
@@ -54,6 +55,7 @@ class Architecture(NamedTuple):
     mask: str = PAIR_MASK
     cache: str = "self_attention_cache"
     padding: str = "decoder_padding_mask"
+    layer_norm: str = "layer_norm"
 
 
 _ENCODER = Architecture({"transformer_layers": False})
@@ -72,6 +74,7 @@ ARCHITECTURES = {
     keras_hub.models.Llama3Backbone: _DECODER,
     keras_hub.models.MistralBackbone: _DECODER,
     keras_hub.models.Qwen3Backbone: _DECODER,
+    keras_hub.models.SmolLM3Backbone: _DECODER._replace(attention="self_attn", layer_norm="norm"),
     keras_hub.models.Gemma3Backbone: _DECODER._replace(
         embed=_scaled_tokens,
         attention="attention",
@@ -80,6 +83,8 @@ ARCHITECTURES = {
         padding="padding_mask",
     ),
 }
+# Arguments that every layer has.
+LAYER_ARGUMENTS = ("name", "trainable", "dtype")
 # Features of other backbones that this package does not support.
 MISSING = {
     "GemmaBackbone": "soft caps on attention logits",
@@ -88,7 +93,6 @@ MISSING = {
     "QwenBackbone": "biases on queries, keys and values only",
     "QwenMoeBackbone": "mixtures of experts",
     "Qwen3MoeBackbone": "mixtures of experts",
-    "SmolLM3Backbone": "layers without rotary embeddings",
 }
 
 
@@ -118,10 +122,14 @@ def check_known(backbone):
         "is_embedding_model": "the pooling of EmbeddingGemma",
         "use_bidirectional_attention": "windows in both directions, as in EmbeddingGemma",
         "attention_logit_soft_cap": "a soft cap on attention logits",
+        "attention_bias": "biases on queries, keys and values only",
     }
     for argument, meaning in unsupported.items():
         if getattr(backbone, argument, None):
             raise ValueError(f"{name} with {argument} is not supported: {meaning}")
+    share = getattr(backbone, "partial_rotary_factor", 1.0)
+    if share != 1:
+        raise ValueError(f"{name} with partial_rotary_factor={share} is not supported, only 1")
 
 
 def left_out(backbone, config):
@@ -144,3 +152,29 @@ def constructor_arguments(cls):
             parameters = inspect.signature(base.__init__).parameters.values()
             found += [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     return [name for name in found if name != "self"]
+
+
+def backbone_from_config(cls, config):
+    """Creates a backbone from its configuration.
+
+    In KerasHub 0.32, SmolLM3 passes the name and the dtype of a backbone on to its blocks, which do
+    not take them. It therefore gets a new name, and its dtype as the global policy.
+
+    Args:
+        cls: class of the backbone.
+        config: dictionary.
+
+    Returns:
+        A backbone.
+    """
+    if not issubclass(cls, keras_hub.models.SmolLM3Backbone):
+        return cls.from_config(config)
+    arguments = {name: x for name, x in config.items() if name not in LAYER_ARGUMENTS}
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(keras.dtype_policies.get(config.get("dtype", before)))
+    try:
+        made = cls(**arguments)
+    finally:
+        keras.config.set_dtype_policy(before)
+    made.trainable = config.get("trainable", True)
+    return made

@@ -26,7 +26,8 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         cache: any value while a model decodes, returned unchanged because `decode` keeps the cache;
             otherwise None.
         cache_update_index, cache_update_mask: ignored.
-        hidden_states: alias of `query`.
+        hidden_states, self_attention_cache: aliases of `query` and `cache`.
+        self_attention_cache_update_index: ignored.
         training: bool, whether to apply dropout and collect statistics.
 
     Returns:
@@ -55,8 +56,11 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         return_attention_scores=False,
         hidden_states=None,
         training=None,
+        self_attention_cache=None,
+        self_attention_cache_update_index=None,
     ):
         query = hidden_states if query is None else query
+        cache = self_attention_cache if cache is None else cache
         if cache is not None:
             if self.decode is None:
                 raise ValueError(
@@ -97,24 +101,26 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         # Rotation is linear, and turns (1, 0) into (cos, sin).
         ones = tf.ones([1, length, 1, self.key_dim // 2])
         x = tf.concat([ones, tf.zeros_like(ones)], axis=3)
-        return tf.split(self._turned(x, position), 2, axis=3)
+        return tf.split(self._turned(x, places_of_rows(position, tf.range(length))), 2, axis=3)
 
     def _rotated(self, x, start):
         if self.rotary_embedding is None:
             return x
-        if self.rotation is None:
-            return tf.cast(self._turned(x, start), x.dtype)
-        cos, sin = self.rotation
-        first, second = tf.split(tf.cast(x, cos.dtype), 2, axis=3)
-        turned = tf.concat([first * cos - second * sin, second * cos + first * sin], axis=3)
-        return tf.cast(turned, x.dtype)
+        return super()._rotated(x, start) if self.rotation is None else _turned_by(x, self.rotation)
 
-    def _turned(self, x, start):
-        """Returns vectors rotated by KerasHub's layer, at positions from `start`."""
-        positions = places_of_rows(start, tf.range(size(x, 1)))
+    def rotated_at(self, x, start, position):
+        if self.rotation is None:
+            return super().rotated_at(x, start, position)
+        (cos, sin), (new_cos, new_sin) = self.rotation, self.rotation_at(position, 1)
+        # The angle is the difference between the new angle and the old one.
+        turn = new_cos * cos + new_sin * sin, new_sin * cos - new_cos * sin
+        heads_last = tf.transpose(x, [0, 2, 1, 3])
+        return tf.transpose(_turned_by(heads_last, turn), [0, 2, 1, 3])
+
+    def _turned(self, x, positions):
         if self.rotary_scale != 1:
             positions = tf.cast(positions, tf.float32) / self.rotary_scale
-        return self.rotary_embedding(x, positions=positions)
+        return super()._turned(x, positions)
 
     def _first_tokens(self, query):
         """Returns the mask of the global tokens, which are the first ones, or None without any."""
@@ -133,8 +139,25 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
             return None
         return tf.cast(mask[:, 0], tf.bool) if mask.shape[1] == 1 else None
 
-    def compute_output_spec(self, query=None, value=None, hidden_states=None, cache=None, **kwargs):
+    def compute_output_spec(
+        self,
+        query=None,
+        value=None,
+        hidden_states=None,
+        cache=None,
+        self_attention_cache=None,
+        **kwargs,
+    ):
         query = hidden_states if query is None else query
+        cache = self_attention_cache if cache is None else cache
         kwargs = {"return_attention_scores": kwargs.get("return_attention_scores", False)}
         found = super().compute_output_spec(query, query, **kwargs)
         return found if cache is None else (found, cache)
+
+
+def _turned_by(x, rotation):
+    """Rotates vectors `[batch, length, heads, depth]` by angles; see `rotation_at`."""
+    cos, sin = rotation
+    first, second = tf.split(tf.cast(x, cos.dtype), 2, axis=3)
+    turned = tf.concat([first * cos - second * sin, second * cos + first * sin], axis=3)
+    return tf.cast(turned, x.dtype)

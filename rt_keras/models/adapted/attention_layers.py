@@ -3,12 +3,15 @@
 import functools
 
 import keras
+import keras_hub
 
 from rt_keras.keras_internals import mask_of, part_of, replace_layer
 from rt_keras.models.adapted.attention import AdaptedAttention
 from rt_keras.models.adapted.deferred import leave_empty
 
 DENSE = ("query_dense", "key_dense", "value_dense", "output_dense")
+# Their names in KerasHub's SmolLM3, whose dense layers join the heads.
+DENSE_OF_SMOLLM3 = dict(zip(DENSE, ("q_proj", "k_proj", "v_proj", "o_proj")))
 
 
 def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
@@ -24,16 +27,11 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
     Returns:
         A built `AdaptedAttention` with new weights.
     """
-    query_dense, value_dense = (part_of(old, name) for name in ("query_dense", "value_dense"))
-    num_heads, depth = query_dense.partial_output_shape[-2:]
-    num_key_value_heads, value_dim = value_dense.partial_output_shape[-2:]
-    features = part_of(old, "output_dense").partial_output_shape[-1]
-    grouped = {}
-    if num_key_value_heads != num_heads:
-        grouped["num_key_value_heads"] = num_key_value_heads
-    for name in ("rotary_embedding_layer", "rope_layer"):
-        if hasattr(old, name):
-            grouped["rotary_embedding"] = getattr(old, name)
+    heads, depth = _heads_and_depth(old, "query")
+    num_key_value_heads, value_dim = _heads_and_depth(old, "value")
+    features = _dense_of(old, "output_dense").partial_output_shape[-1]
+    grouped = {} if num_key_value_heads == heads else {"num_key_value_heads": num_key_value_heads}
+    query_dense = _dense_of(old, "query_dense")
     new = AdaptedAttention(
         head_groups,
         causal=causal,
@@ -41,9 +39,10 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         value_dim=value_dim,
         num_global_tokens=num_global_tokens,
         rotary_scale=rotary_scale,
-        dropout=part_of(old, "dropout"),
-        use_bias=query_dense.bias_axes is not None,
-        kernel_initializer=part_of(old, "kernel_initializer"),
+        rotary_embedding=_rotary_embedding_of(old),
+        dropout=part_of(old, "attention_dropout" if _is_smollm3(old) else "dropout"),
+        use_bias=query_dense.bias is not None,
+        kernel_initializer=query_dense.kernel_initializer,
         name=old.name,
         dtype=old.dtype_policy,
         **grouped,
@@ -85,11 +84,11 @@ def attention_values(source, target):
     """
     found = {}
     for name in DENSE:
-        of_source, of_target = part_of(source, name), part_of(target, name)
+        of_source, of_target = _dense_of(source, name), _dense_of(target, name)
         if of_target is None:
             continue
         if of_source is None:
-            of_source = part_of(source, "query_dense")
+            of_source = _dense_of(source, "query_dense")
         if of_source.quantization_mode is not None:
             raise ValueError(
                 f"{source.path} is quantized. Adapt or restore a model before you quantize it"
@@ -122,7 +121,35 @@ def _heads_first(dense):
 
 def num_heads(attention):
     """Returns the number of query heads of a KerasHub block's attention."""
-    return part_of(attention, "query_dense").partial_output_shape[-2]
+    return _heads_and_depth(attention, "query")[0]
+
+
+def _is_smollm3(attention):
+    return hasattr(attention, DENSE_OF_SMOLLM3["query_dense"])
+
+
+def _dense_of(attention, name):
+    """Returns a dense layer of attention, by its name in `DENSE`."""
+    return part_of(attention, DENSE_OF_SMOLLM3[name] if _is_smollm3(attention) else name)
+
+
+def _heads_and_depth(attention, role):
+    """Returns the number of heads of a KerasHub block's attention, and their depth."""
+    if not _is_smollm3(attention):
+        return _dense_of(attention, f"{role}_dense").partial_output_shape[-2:]
+    heads = {"query": attention.num_attention_heads, "value": attention.num_key_value_heads}
+    return heads[role], attention.head_dim
+
+
+def _rotary_embedding_of(attention):
+    """Returns the layer that rotates queries and keys, or None if they are not rotated."""
+    if not _is_smollm3(attention):
+        return getattr(attention, "rotary_embedding_layer", getattr(attention, "rope_layer", None))
+    if not attention.use_rope:
+        return None
+    # KerasHub's own layer takes no positions.
+    wavelength = attention.rotary_embedding.rope_theta
+    return keras_hub.layers.RotaryEmbedding(wavelength, dtype=attention.dtype_policy)
 
 
 def window_of(attention):

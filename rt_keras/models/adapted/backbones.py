@@ -6,7 +6,12 @@ import keras_hub
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.models.adapted.adaptation import adaptation_of
-from rt_keras.models.adapted.architectures import ARCHITECTURES, architecture, left_out
+from rt_keras.models.adapted.architectures import (
+    ARCHITECTURES,
+    architecture,
+    backbone_from_config,
+    left_out,
+)
 from rt_keras.models.adapted.attention_layers import (
     new_attention,
     num_heads,
@@ -73,6 +78,12 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
     def adaptation(self):
         """Summary of each attention layer, an `Adaptation`; `print` shows a table."""
         return adaptation_of(attention_layers(self), self._chosen_layers)
+
+    @classmethod
+    def from_config(cls, config):
+        if issubclass(cls, keras_hub.models.SmolLM3Backbone):
+            return backbone_from_config(cls, config)
+        return super().from_config(config)
 
     def get_config(self):
         config = super().get_config()

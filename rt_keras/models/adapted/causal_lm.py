@@ -76,7 +76,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             for block in self.backbone.transformer_layers:
                 # The block passes this placeholder to its attention, which has its own cache.
                 x, _ = block(x, **{made_of.cache: tf.zeros([1])})
-        return self.backbone.layer_norm(x), tuple(caches)
+        return getattr(self.backbone, made_of.layer_norm)(x), tuple(caches)
 
     # Generation.
 

@@ -26,7 +26,8 @@ from rt_keras.models.adapted.tokenizers import AdaptedLlama3Tokenizer
 
 # Hugging Face's names of the supported model types.
 MODEL_TYPES = (
-    "bart, bert, distilbert, gemma3_text, gpt2, llama, mistral, qwen3, roberta, xlm-roberta"
+    "bart, bert, distilbert, gemma3_text, gpt2, llama, mistral, qwen3, roberta, smollm3, "
+    "xlm-roberta"
 )
 # Tasks and their preprocessors by the suffix of Hugging Face's class names. Other models are
 # encoders.

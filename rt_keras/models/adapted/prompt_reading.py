@@ -148,7 +148,7 @@ class PromptReading(Decoding):
                 if number == last:
                     x = outputs.pop(chunk)
                     del rotations[chunk]
-                    yield backbone.layer_norm(x) if with_hidden else None
+                    yield getattr(backbone, made_of.layer_norm)(x) if with_hidden else None
 
     def _block_program(self, block, attention, with_output):
         """Returns the compiled function of a block, given its weights. Equal blocks share it."""

@@ -97,4 +97,4 @@ class TokenScores(ChunkedLoss):
         x = intercept(made_of.embed(self.backbone, token_ids, positions), -1)
         for number, block in enumerate(self.backbone.transformer_layers):
             x = intercept(block(x, **{made_of.padding: padding_mask}), number)
-        return self.backbone.layer_norm(x)
+        return getattr(self.backbone, made_of.layer_norm)(x)

@@ -4,6 +4,7 @@ import functools
 
 import keras
 
+from rt_keras.models.adapted.architectures import backbone_from_config
 from rt_keras.models.adapted.attention_layers import attention_values
 from rt_keras.models.adapted.backbones import attention_layers
 from rt_keras.models.adapted.deferred import begin_with
@@ -32,7 +33,7 @@ def made_with_weights_of(source, cls, config, position_extension=None):
     """
     # Variables created inside are initialized at the end, each by its initializer.
     with keras.StatelessScope():
-        made = cls.from_config(config)
+        made = backbone_from_config(cls, config)
         values, replaced = {}, set()
         for old, new in zip(attention_layers(source), attention_layers(made)):
             values |= attention_values(old, new)

@@ -34,6 +34,20 @@ FAMILIES = {
     },
     "Mistral": {**GROUPED, "sliding_window": 5},
     "Qwen3": {**GROUPED, "head_dim": 8, "sliding_window_size": None},
+    "SmolLM3": {
+        **SIZES,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "rope_layer_enabled_list": [True, False],
+        "layer_types": ["full_attention"] * 2,
+        "mlp_bias": False,
+        "layer_norm_epsilon": 1e-6,
+        "max_position_embeddings": 64,
+        "rope_theta": 5000000.0,
+        "partial_rotary_factor": 1.0,
+    },
     "Gemma3": {
         **GROUPED,
         "num_layers": 7,
@@ -56,6 +70,9 @@ def make_backbone(family, **options):
     backbone = getattr(keras_hub.models, f"{family}Backbone")(**{**FAMILIES[family], **options})
     rng = np.random.default_rng(0)
     for weight in backbone.weights:
+        # The frequencies of SmolLM3 are a weight.
+        if weight.name == "inv_freq":
+            continue
         weight.assign(rng.normal(size=weight.shape) * 0.3)
     return backbone
 

@@ -1,10 +1,11 @@
-"""Writes the folder of a tiny Llama or Qwen 3 in Hugging Face's layout."""
+"""Writes the folder of a tiny Llama, Qwen 3 or SmolLM3 in Hugging Face's layout."""
 
 import json
 
 import numpy as np
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+SPECIAL_OF_SMOLLM3 = ("<|begin_of_text|>", "<|end_of_text|>", "<think>", "</think>")
 MERGES = ("t h", "th e", "Ġ the")
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -28,6 +29,16 @@ QWEN3 = {
     "head_dim": 8,
     "use_sliding_window": False,
 }
+# The same of SmolLM3.
+SMOLLM3 = {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "model_type": "smollm3",
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "mlp_bias": False,
+    "no_rope_layers": [1, 0],
+    "layer_types": ["full_attention"] * 2,
+}
 
 
 def write_llama(folder, without=(), shards=1, dtype="float32", **config):
@@ -44,10 +55,11 @@ def write_llama(folder, without=(), shards=1, dtype="float32", **config):
         The path.
     """
     vocabulary = _vocabulary()
-    config = {**CONFIG, "vocab_size": len(vocabulary) + len(SPECIAL), **config}
+    special = SPECIAL_OF_SMOLLM3 if config.get("model_type") == "smollm3" else SPECIAL
+    config = {**CONFIG, "vocab_size": len(vocabulary) + len(special), **config}
     added = [
         {"id": len(vocabulary) + number, "content": token, "special": True}
-        for number, token in enumerate(SPECIAL)
+        for number, token in enumerate(special)
     ]
     files = {
         "config.json": {name: value for name, value in config.items() if value is not None},
@@ -55,7 +67,7 @@ def write_llama(folder, without=(), shards=1, dtype="float32", **config):
             "added_tokens": added,
             "model": {"type": "BPE", "vocab": vocabulary, "merges": _merges(config)},
         },
-        "tokenizer_config.json": {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2]},
+        "tokenizer_config.json": {"bos_token": special[1], "eos_token": special[2]},
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -75,9 +87,9 @@ def _vocabulary():
 
 
 def _merges(config):
-    # KerasHub reads pairs for Qwen 3 and strings for Llama.
-    is_qwen = config["model_type"] == "qwen3"
-    return [merge.split(" ") for merge in MERGES] if is_qwen else list(MERGES)
+    # KerasHub reads strings for Llama and pairs for the others.
+    is_llama = config["model_type"] == "llama"
+    return list(MERGES) if is_llama else [merge.split(" ") for merge in MERGES]
 
 
 def _merged(merge):

@@ -11,7 +11,7 @@ import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models.adapted.architectures import ARCHITECTURES
 from rt_keras.models.adapted.folders import MODEL_TYPES, load_model
-from tests.models.adapted.llama_folder import QWEN3, SPECIAL, write_llama
+from tests.models.adapted.llama_folder import QWEN3, SMOLLM3, SPECIAL, write_llama
 
 TEXT = f"the cat and the dog{SPECIAL[2]} the end"
 HEADS = [FullHeads(4)]
@@ -39,16 +39,17 @@ def test_folders_give_what_kerashub_gives(tmp_path, shards):
     np.testing.assert_array_equal(logits(restored), logits(original))
 
 
-def test_folders_of_qwen_3_give_what_kerashub_gives(tmp_path):
-    write_llama(tmp_path / "qwen", **QWEN3)
-    original = keras_hub.models.CausalLM.from_preset(str(tmp_path / "qwen"))
-    adapted = rt_keras.adapt(tmp_path / "qwen", HEADS)
-    assert type(adapted).__name__ == "AdaptedQwen3CausalLM"
+@pytest.mark.parametrize(("family", "config"), [("Qwen3", QWEN3), ("SmolLM3", SMOLLM3)])
+def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_path):
+    write_llama(tmp_path / "model", **config)
+    original = keras_hub.models.CausalLM.from_preset(str(tmp_path / "model"))
+    adapted = rt_keras.adapt(tmp_path / "model", HEADS)
+    assert type(adapted).__name__ == f"Adapted{family}CausalLM"
     expected = logits(original)
     np.testing.assert_allclose(logits(adapted), expected, atol=1e-5)
     np.testing.assert_array_equal(logits(rt_keras.restore(adapted)), expected)
-    adapted.save(tmp_path / "qwen.keras")
-    loaded = keras.saving.load_model(tmp_path / "qwen.keras")
+    adapted.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(logits(loaded), expected, atol=1e-5)
     tasks = original, adapted, loaded
     for task in tasks:

@@ -23,6 +23,7 @@ TASKS = {
     "Llama3": "Llama3CausalLM",
     "Mistral": "MistralCausalLM",
     "Qwen3": "Qwen3CausalLM",
+    "SmolLM3": "SmolLM3CausalLM",
     "Gemma3": "Gemma3CausalLM",
     "Bart": "BartSeq2SeqLM",
 }

@@ -1,0 +1,149 @@
+import dataclasses
+
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rt_keras
+from rt_keras.layers import Heads, MultiHeadAttention
+from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
+from tests.layers import checks
+from tests.models.adapted.checks import make_inputs, outputs_of
+from tests.models.adapted.llama_folder import write_llama
+
+LENGTH, BLOCK, FIRST = 22, 4, 3
+SETS = {
+    "first tokens": lambda: [Window(BLOCK), FirstTokens(FIRST, rotary_distance=6)],
+    # So many blocks that queries read all of them.
+    "blocks": lambda: [
+        Window(BLOCK),
+        FirstTokens(FIRST, rotary_distance=30),
+        SelectedBlocks(2, num_blocks=LENGTH, segment_size=BLOCK, rotary_distance=9),
+    ],
+    "blocks by deviation, grouped queries": lambda: [
+        Window(BLOCK),
+        SelectedBlocks(1, num_blocks=LENGTH, segment_size=BLOCK, rotary_distance=0),
+    ],
+}
+KEY_HEADS = {"blocks by deviation, grouped queries": 1}
+
+
+def make_layer(name, key_sets=None, **options):
+    """Returns a layer with rotary embeddings. KerasHub computes them in float32."""
+    rotary = keras_hub.layers.RotaryEmbedding(dtype="float64")
+    heads = Heads(2, SETS[name]() if key_sets is None else key_sets, dtype="float64")
+    options = {"num_key_value_heads": KEY_HEADS.get(name), "dtype": "float64", **options}
+    layer = MultiHeadAttention([heads], key_dim=6, rotary_embedding=rotary, **options)
+    layer.build((1, None, 8), (1, None, 8))
+    return layer
+
+
+def rotate(x, position):
+    """Rotates a vector as rotary embeddings do, by the equation."""
+    half = len(x) // 2
+    angles = position / 10_000 ** (np.arange(half) / half)
+    first, second = x[:half], x[half:]
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin])
+
+
+def distance_of(name, i, j):
+    """Returns the distance of a key for the logits of a query, or None if it is not seen."""
+    if j > i:
+        return None
+    if j >= (i // BLOCK - 1) * BLOCK:
+        return i - j
+    if name == "first tokens":
+        return 6 if j < FIRST else None
+    if name == "blocks":
+        return 30 if j < FIRST else 9
+    return 0
+
+
+def in_a_loop(layer, name, x):
+    def projected(role):
+        dense = getattr(layer, f"{role}_dense")
+        y = x @ dense.kernel.numpy() + dense.bias.numpy()
+        y = y.reshape(*y.shape[:2], -1, 6)
+        return np.repeat(y, 2 // y.shape[2], axis=2)
+
+    query, key, value = map(projected, ("query", "key", "value"))
+    output = np.zeros_like(query)
+    for row, i, head in np.ndindex(query.shape[:3]):
+        seen = [(j, distance_of(name, i, j)) for j in range(i + 1)]
+        seen = [(j, distance) for j, distance in seen if distance is not None]
+        logits = np.array([rotate(query[row, i, head], d) @ key[row, j, head] for j, d in seen])
+        weights = np.exp(logits / np.sqrt(6))
+        weights /= weights.sum()
+        output[row, i, head] = sum(w * value[row, j, head] for w, (j, _) in zip(weights, seen))
+    dense = layer.output_dense
+    return output.reshape(*x.shape[:2], -1) @ dense.kernel.numpy() + dense.bias.numpy()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_equation(name):
+    layer, x = make_layer(name), checks.random(2, LENGTH, 8, dtype="float64")
+    found = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(found, in_a_loop(layer, name, x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_steps_and_chunks(name):
+    layer, x = make_layer(name), checks.random(2, LENGTH, 8, dtype="float64")
+    expected = layer(x, x, use_causal_mask=True)
+    for count in (0, 9):
+        np.testing.assert_allclose(checks.decode(layer, x, count), expected, rtol=0, atol=1e-6)
+    cache = layer.new_cache(2, LENGTH)
+    _, cache = layer.call_with_cache(x[:, :7], cache, 0, count=tf.constant([5, 3]))
+    # Each row continues at its own position.
+    rows = [slice(5, 14), slice(3, 12)]
+    chunk = tf.stack([x[row, at] for row, at in enumerate(rows)])
+    found, cache = layer.call_with_cache(chunk, cache, tf.constant([5, 3]))
+    for row, at in enumerate(rows):
+        np.testing.assert_allclose(found[row], expected[row, at], rtol=0, atol=1e-6)
+
+
+def test_queries_that_are_also_keys():
+    sets = [Window(BLOCK), FirstTokens(FIRST, rotary_distance=6)]
+    heads = Heads(2, sets, share_qk=True, dtype="float64")
+    rotary = keras_hub.layers.RotaryEmbedding(dtype="float64")
+    layer = MultiHeadAttention([heads], key_dim=6, rotary_embedding=rotary, dtype="float64")
+    x = checks.random(2, LENGTH, 8, dtype="float64")
+    expected = layer(x, x, use_causal_mask=True)
+    layer.key_dense = layer.query_dense
+    loop = in_a_loop(layer, "first tokens", x)
+    np.testing.assert_allclose(expected, loop, rtol=0, atol=1e-6)
+    layer.key_dense = None
+    np.testing.assert_allclose(checks.decode(layer, x, 9), expected, rtol=0, atol=1e-6)
+
+
+def test_an_adapted_model_reads_chunks(tmp_path):
+    """Chunks share their sines, and a scaled position stays a scaled position."""
+    sets = [
+        Window(8),
+        FirstTokens(2, rotary_distance=20),
+        SelectedBlocks(2, num_blocks=4, segment_size=8, rotary_distance=12),
+    ]
+    options = {"max_sequence_length": 80, "trained_length": 40}
+    task = rt_keras.adapt(write_llama(tmp_path), [Heads(4, sets)], **options)
+    inputs = make_inputs(task.backbone, 70, padded=0)
+    hidden = task.hidden_states(inputs)
+    tokens = inputs["token_ids"]
+    counts = np.full([len(tokens)], 70)
+    _, found, _ = task._read_prompts(tokens, counts, None, 80, verbose=0, with_hidden=True)
+    np.testing.assert_allclose(found[:, :70], hidden, rtol=0, atol=1e-4)
+    own = [sets[0], *(dataclasses.replace(x, rotary_distance=None) for x in sets[1:])]
+    plain = rt_keras.adapt(write_llama(tmp_path / "plain"), [Heads(4, own)], **options)
+    plain.backbone.set_weights(task.backbone.get_weights())
+    assert checks.largest_difference(outputs_of(plain, inputs), outputs_of(task, inputs)) > 1e-4
+
+
+def test_bad_distances():
+    with pytest.raises(ValueError, match="rotary_distance must be .* Received: rotary_distance=-1"):
+        FirstTokens(2, rotary_distance=-1)
+    heads = Heads(2, SETS["blocks"]())
+    x = checks.random(1, 2, 8, 6)
+    message = "FirstTokens with a rotary_distance requires a layer with a rotary_embedding"
+    with pytest.raises(ValueError, match=message):
+        heads(x, x, x, use_causal_mask=True)
