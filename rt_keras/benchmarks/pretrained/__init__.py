@@ -87,6 +87,7 @@ def main(args):
         - `keys`: mean number of keys that a query sees in the replaced layers, over the second half
           of the sequence.
         - `book`: loss on the second half of the text, in nats per token.
+        - `by_position`: loss on each 2,048 tokens of the text.
         - `again`: loss on the first 512 tokens, or a quarter of a short sequence, when they are
           repeated at the end, without the 8 tokens that identify the passage.
         - `needles`: share of numbers found, None without any; `needles_at_depths`: whether each was

@@ -23,6 +23,7 @@ _CLUSTERED = {"clustered": {}, "improved_clustered": {"top_k": ENCODER_KEYS}}
 MEANINGS = {
     "keras_hub": "the model as KerasHub computes it",
     "full": "every key, in blocks",
+    "full_scaled": "every key, with rotary positions scaled to the trained length",
     "window": "a window",
     "window_first": "a window and the first tokens",
     **_CHOSEN,
@@ -69,7 +70,9 @@ def head_groups(name, heads, causal=True, few=False):
     if kind not in meanings(causal):
         raise ValueError(f"--kinds must be among {', '.join(meanings(causal))}. Received: {name}")
     options = dict(map(config_files.parse_assignment, assignments))
-    beside = sets_beside(few) if causal else [Window(ENCODER_WINDOW)]
+    # The first tokens have the distance of the blocks.
+    distance = options.get("rotary_distance")
+    beside = sets_beside(few, distance) if causal else [Window(ENCODER_WINDOW)]
     if kind in _CHOSEN:
         return [Heads(heads, [*beside, _key_set(kind, options, causal, few)])]
     if kind == "nearest":
@@ -84,6 +87,7 @@ def head_groups(name, heads, causal=True, few=False):
     return {
         "keras_hub": lambda: None,
         "full": lambda: [FullHeads(heads)],
+        "full_scaled": lambda: [FullHeads(heads)],
         "window": lambda: [Heads(heads, beside[:1])],
         "window_first": lambda: [Heads(heads, beside)],
         "clustered": lambda: [CausalClusteredHeads(heads, CLUSTERS, SEGMENT_SIZE)],

@@ -17,6 +17,8 @@ from rt_keras.models.adapted.text_tokens import first_tokens_of
 PASSAGE, KNOWN = 512, 8
 # The sentence that is hidden in a text, and the prompt for its number.
 SENTENCE, QUESTION = " The magic number is {}.", "\n\nThe magic number is"
+# Number of tokens in a mean loss by position.
+STRETCH = 2048
 # Number of keys that are counted at once.
 KEYS_AT_ONCE = 512
 # Number of tokens that centroids are fitted to.
@@ -42,7 +44,7 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
     Raises:
         ValueError: if the model or the kind does not exist, or a text is too short.
     """
-    reader = load(model, kind)
+    reader = load(model, kind, length)
     tokenizer = reader.model.preprocessor.tokenizer
     tokens, hay = (first_tokens_of(path, tokenizer, length) for path in (text, other))
     ids = text_and_passage(tokens, reader.start, length)
@@ -100,11 +102,18 @@ def text_and_passage(tokens, start, length):
 
 
 def losses_of(losses, length):
-    """Returns the mean losses on the second half of the text and on the repeated passage."""
+    """Returns the mean losses on the second half of the text and on the repeated passage.
+
+    "by_position" are those on each `STRETCH` tokens of the text.
+    """
     end = length - passage_length(length)
     # The loss of the token at i is at i - 1.
     means = {"book": losses[length // 2 - 1 : end - 1], "again": losses[end + KNOWN - 1 :]}
-    return {name: float(np.mean(x)) for name, x in means.items()}
+    places = range(0, end - 1, STRETCH)
+    return {
+        **{name: float(np.mean(x)) for name, x in means.items()},
+        "by_position": [float(np.mean(losses[: end - 1][at : at + STRETCH])) for at in places],
+    }
 
 
 def needle(reader, hay, length, depth, seed):
@@ -168,6 +177,8 @@ def keys_seen(kind, length, causal=True, few=False):
     if not isinstance(group, Heads):
         return float(np.mean(np.arange(length // 2, length) + 1)) if causal else float(length)
     shape = [1, 1, length, 8]
+    # The distance of keys does not change their number.
+    group.rotated_at = lambda x, start, position: x
     group.build(shape, [1, 1, length, KEYS_AT_ONCE], shape)
     x, y = tf.unstack(tf.random.stateless_normal([2, *shape], [0, 0]))
 

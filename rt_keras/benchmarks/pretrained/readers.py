@@ -112,20 +112,22 @@ class Adapted(Reader):
         return hidden, self.model.new_cache(1, len(ids) + ROOM)
 
 
-def load(folder, kind):
+def load(folder, kind, length):
     """Loads a pretrained model with a kind of heads in the layers without a window.
 
     Args:
         folder: string, see `rt_keras.adapt`.
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
+        length: int, number of tokens of a sequence.
 
     Returns:
         A `Reader`.
 
     Raises:
-        ValueError: if the model or the kind does not exist, or the model is not a language model.
+        ValueError: if the model or the kind does not exist, the model is not a language model, or
+            its files lack the trained length that the kind needs.
     """
-    model, _ = load_model(folder)
+    model, trained_length = load_model(folder)
     if not hasattr(model, "call_with_cache"):
         raise ValueError(f"--model {folder} must be a causal language model")
     backbone = backbone_of(model)
@@ -134,4 +136,10 @@ def load(folder, kind):
     groups = head_groups(kind, heads, few=few)
     if groups is None:
         return Original(model, few)
-    return Adapted(rt_keras.adapt(model, groups, layers="global"), few)
+    options = {}
+    if kind == "full_scaled":
+        if trained_length is None:
+            raise ValueError(f"--kinds full_scaled: the files of {folder} lack its trained length")
+        length = max(length, trained_length)
+        options = {"max_sequence_length": length, "trained_length": trained_length}
+    return Adapted(rt_keras.adapt(model, groups, layers="global", **options), few)

@@ -16,6 +16,7 @@ from rt_keras.models.adapted.backbones import (
     backbone_of,
     check_head_groups,
     chosen_layers,
+    have_rotary_distances,
     head_group_config,
     new_head_groups,
 )
@@ -26,6 +27,7 @@ from rt_keras.models.adapted.positions import (
     check_extension,
     config_for_length,
     preprocessor_for_length,
+    rotary_distance_for,
 )
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor, restored_preprocessor
@@ -70,9 +72,11 @@ def adapt(
             as the one that a classifier reads; see `MultiHeadAttention`. Only for KerasHub models
             without a cache, such as encoders. Defaults to None, for no global tokens.
         max_sequence_length: int, new maximum length, at least that of the model. Learned positions
-            are extended. Those of rotary embeddings are scaled; a restored model has the original
-            ones. The preprocessor of a task keeps as many tokens. Defaults to None, for unchanged
-            positions.
+            are extended. Without `head_groups`, rotary embeddings place all keys outside the window
+            at half of the trained length. With `head_groups`, positions of rotary embeddings are
+            scaled, unless sets of keys have a `rotary_distance`. A restored model has the original
+            positions. The preprocessor of a task keeps as many tokens. Defaults to None, for
+            unchanged positions.
         trained_length: int, length that a model with rotary embeddings was trained on, required for
             those with `max_sequence_length`. Defaults to None, for the length in the files of a
             folder.
@@ -132,7 +136,8 @@ def adapt(
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is already adapted. Call restore() first")
     check_known(backbone)
-    head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys)
+    distance = rotary_distance_for(backbone.get_config(), max_sequence_length, trained_length)
+    head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys, distance)
     if model is not backbone and type(model) not in TASKS:
         raise ValueError(
             f"{type(model).__name__} is not a KerasHub task. Adapt its backbone, and create the "
@@ -140,10 +145,11 @@ def adapt(
         )
     config = backbone.get_config()
     config |= left_out(backbone, config)
-    if max_sequence_length is not None:
-        config = config_for_length(config, max_sequence_length, trained_length)
     if "max_sequence_length" not in config:
         config["trained_length"] = trained_length
+    if max_sequence_length is not None:
+        scaled = not have_rotary_distances(head_groups)
+        config = config_for_length(config, max_sequence_length, trained_length, scaled)
     config |= {"head_groups": head_groups, "layers": layers, "dense_below": dense_below}
     config["num_global_tokens"] = num_global_tokens
     adapted = made_with_weights_of(backbone, BACKBONES[type(backbone)], config, position_extension)
@@ -189,11 +195,11 @@ def restore(model):
     return _with_backbone(_original(model), model, restored, preprocessor)
 
 
-def _heads_and_layers(backbone, head_groups, layers, keys):
+def _heads_and_layers(backbone, head_groups, layers, keys, rotary_distance=None):
     """Returns the given head groups and layers, or the default ones of a backbone."""
     if head_groups is not None:
         return head_groups, layers
-    return default_head_groups(backbone, keys)
+    return default_head_groups(backbone, keys, rotary_distance)
 
 
 def _check_fits(head_groups, layers, keys, backbone):

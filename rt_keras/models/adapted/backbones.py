@@ -130,6 +130,16 @@ def check_head_groups(head_groups):
         )
 
 
+def have_rotary_distances(head_groups):
+    """Returns whether any set of keys of head groups or their configurations has one distance."""
+    groups = [
+        keras.saving.deserialize_keras_object(group) if isinstance(group, dict) else group
+        for group in head_groups
+    ]
+    sets = [key_set for group in groups for key_set in getattr(group, "key_sets", ())]
+    return any(getattr(key_set, "rotary_distance", None) is not None for key_set in sets)
+
+
 def head_group_config(group):
     """Returns the configuration of a head group, or the argument if it is one."""
     return group if isinstance(group, dict) else keras.saving.serialize_keras_object(group)

@@ -19,7 +19,7 @@ FIRST_TOKENS = 4
 CLUSTERS = 100
 
 
-def default_head_groups(backbone, keys=None):
+def default_head_groups(backbone, keys=None, rotary_distance=None):
     """Returns the default heads.
 
     In decoders, they see a window, the first tokens, and selected blocks of keys. In encoders, they
@@ -30,6 +30,8 @@ def default_head_groups(backbone, keys=None):
         backbone: KerasHub backbone.
         keys: int, maximum number of keys that a query reads beyond the window and the first tokens,
             or, in encoders, sees with its own weights. Defaults to None, for `KEYS`.
+        rotary_distance: int or None, distance of the keys outside the window, in decoders. Defaults
+            to None, for their own distances.
 
     Returns:
         Tuple of a list of one head group for all heads of a layer, and the list of the numbers of
@@ -60,8 +62,9 @@ def default_head_groups(backbone, keys=None):
     heads = num_heads(attention[layers[0]])
     if causal:
         few = few_look_far(backbone)
-        selected = SelectedBlocks(**block_options(keys, few))
-        return [Heads(heads, [*sets_beside(few), selected])], layers
+        options = block_options(keys, few)
+        selected = SelectedBlocks(**options, rotary_distance=rotary_distance)
+        return [Heads(heads, [*sets_beside(few, rotary_distance), selected])], layers
     return [ClusteredHeads(heads, CLUSTERS, top_k=keys, seed=0)], layers
 
 
@@ -75,17 +78,19 @@ def few_look_far(backbone):
     return 2 * sum(window_of(layer) is None for layer in layers) < len(layers)
 
 
-def sets_beside(few=False):
+def sets_beside(few=False, rotary_distance=None):
     """Returns the other sets of the default heads of decoders: a window and the first tokens.
 
     Args:
         few: bool, see `few_look_far`. Defaults to False.
+        rotary_distance: int or None, see `default_head_groups`. Defaults to None.
 
     >>> sets_beside()
     [Window(block_size=256, look_back=3), FirstTokens(num_first_tokens=4)]
     """
     look_back = FAR_LOOK_BACK if few else LOOK_BACK
-    return [Window(SEGMENT_SIZE, look_back=look_back), FirstTokens(FIRST_TOKENS)]
+    first = FirstTokens(FIRST_TOKENS, rotary_distance=rotary_distance)
+    return [Window(SEGMENT_SIZE, look_back=look_back), first]
 
 
 def block_options(keys, few=False):

@@ -8,17 +8,19 @@ EXTENSIONS = ("repeat", "interpolate")
 PACKED_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
 
 
-def config_for_length(config, max_sequence_length, trained_length=None):
+def config_for_length(config, max_sequence_length, trained_length=None, scaled=True):
     """Returns an adapted backbone's configuration for longer sequences.
 
     Learned positions are extended; see `extended`. Positions of rotary embeddings are divided by
-    `max_sequence_length / trained_length`.
+    `max_sequence_length / trained_length`, if they are `scaled`.
 
     Args:
         config: dictionary, configuration of a KerasHub backbone.
         max_sequence_length: int, new maximum length.
         trained_length: int, length that rotary embeddings were trained on. Only for rotary
             embeddings, whose configuration lacks it. Defaults to None.
+        scaled: bool, whether to scale positions of rotary embeddings. Heads with a
+            `rotary_distance` do not need that. Defaults to True.
 
     Returns:
         A dictionary.
@@ -49,7 +51,30 @@ def config_for_length(config, max_sequence_length, trained_length=None):
         )
     if learned:
         return {**config, "max_sequence_length": max_sequence_length}
-    return {**config, "rotary_scale": max_sequence_length / before}
+    # Without scaling, the model reads this length as well as the one that it was trained on.
+    name, value = "trained_length", max_sequence_length
+    if scaled:
+        name, value = "rotary_scale", max_sequence_length / before
+    return {**config, name: value}
+
+
+def rotary_distance_for(config, max_sequence_length, trained_length):
+    """Returns the distance of keys outside the window in sequences longer than the trained ones.
+
+    Args:
+        config: dictionary, configuration of a KerasHub backbone.
+        max_sequence_length, trained_length: int or None; see `config_for_length`.
+
+    Returns:
+        int, half of the trained length; None if positions are learned, or sequences are not longer.
+
+    >>> rotary_distance_for({}, 32768, 8192)
+    4096
+    """
+    lengths = max_sequence_length, trained_length
+    if "max_sequence_length" in config or None in lengths or lengths[0] <= lengths[1]:
+        return None
+    return trained_length // 2
 
 
 def extended(table, length, extension):

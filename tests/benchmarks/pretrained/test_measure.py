@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import rt_keras
 from rt_keras.benchmarks.pretrained import readers
 from rt_keras.benchmarks.pretrained.kinds import MEANINGS, head_groups
 from rt_keras.benchmarks.pretrained.measure import (
@@ -45,6 +46,20 @@ def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
         assert len(figure["needles_at_depths"]) == 5
 
 
+def test_positions_beyond_the_trained_length(llama, text):
+    assert rt_keras.adapt(llama).backbone.trained_length < LENGTH
+    kinds = ["full", "full_scaled", "content_blocks", "content_blocks:rotary_distance=24"]
+    full, scaled, *of_blocks = (
+        measure(llama, text, text, kind, LENGTH, losses_only=True) for kind in kinds
+    )
+    assert abs(full["book"] - scaled["book"]) > 1e-4
+    # The window covers the whole text, so no key is outside it.
+    assert abs(of_blocks[0]["book"] - of_blocks[1]["book"]) < 1e-5
+    assert of_blocks[0]["keys"] == of_blocks[1]["keys"]
+    found = readers.load(llama, kinds[3], LENGTH).model.adaptation.layers[0].head_groups[0]
+    assert "rotary_distance=24" in found.heads
+
+
 @pytest.mark.end_to_end
 def test_clustered_heads_are_fitted_to_the_other_text(llama, text):
     figure = measure(llama, text, text, "clustered", 400)
@@ -52,7 +67,7 @@ def test_clustered_heads_are_fitted_to_the_other_text(llama, text):
 
 
 def test_losses_are_those_of_the_whole_model(llama):
-    reader = readers.load(llama, "full")
+    reader = readers.load(llama, "full", 40)
     ids = reader.tokens(TEXT)[:60]
     hidden, _ = reader.read(ids)
     found = reader.losses(hidden, ids)
@@ -63,7 +78,7 @@ def test_losses_are_those_of_the_whole_model(llama):
 
 
 def test_tokens_are_written_behind_the_sequence(llama):
-    reader = readers.load(llama, "window_first")
+    reader = readers.load(llama, "window_first", 40)
     ids = reader.tokens(TEXT)[:60]
     _, cache = reader.read(ids)
     # The first input token has id 1.
@@ -77,11 +92,11 @@ def test_what_is_scored():
     assert ids.tolist() == [1, *range(10, 39), *range(10, 20)]
     found = losses_of(np.arange(1, 40), 40)
     # Tokens 20 to 29 of the text, and 38 and 39, from the ninth of the repetition on.
-    assert found == {"book": 24.5, "again": 38.5}
+    assert found == {"book": 24.5, "again": 38.5, "by_position": [15.0]}
 
 
 def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(llama):
-    reader = readers.load(llama, "full")
+    reader = readers.load(llama, "full", 40)
     tokenizer = reader.model.preprocessor.tokenizer
     for depth in (0.1, 0.9):
         ids, answer = needle(reader, reader.tokens(TEXT), LENGTH, depth, 0)

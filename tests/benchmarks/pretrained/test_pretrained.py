@@ -147,7 +147,7 @@ def test_cells_are_measured_once_and_kept(tmp_path, capfd):
     capfd.readouterr()
     options = ["--lengths", "200", "--kinds", "full", "--losses-only"]
     of_losses = pretrained.main(parse(tmp_path, *options, json=path))["figures"][-1]
-    assert {*of_losses} == {"kind", "length", "keys", "book", "again", "settings"}
+    assert {*of_losses} == {"kind", "length", "keys", "book", "again", "by_position", "settings"}
     assert of_losses["book"] == without["book"]
     shown = capfd.readouterr().out
     assert "again" in shown and "prefill" not in shown

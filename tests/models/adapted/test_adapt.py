@@ -15,6 +15,7 @@ from rt_keras.layers import (
     MultiHeadAttention,
     RoutingHeads,
 )
+from rt_keras.models.adapted.backbones import attention_layers
 from tests.models.adapted.checks import FAMILIES, make_backbone, make_inputs, outputs_of
 
 SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, use_query_key_norm=False)]
@@ -132,6 +133,22 @@ def test_rotary_positions_are_scaled():
     assert np.abs(outputs_of(adapted, inputs) - outputs_of(llama, inputs)).max() > 1e-2
     with pytest.raises(ValueError, match="requires trained_length for rotary embeddings"):
         rt_keras.adapt(llama, [FullHeads(4)], max_sequence_length=96)
+
+
+def test_far_keys_have_one_distance_in_longer_texts():
+    llama = make_backbone("Llama")
+    longer = rt_keras.adapt(llama, keys=64, max_sequence_length=96, trained_length=24)
+    (heads,) = attention_layers(longer)[0].head_groups
+    _, first, blocks = heads.key_sets
+    assert first.rotary_distance == blocks.rotary_distance == 12
+    # Positions are not scaled, and the new length is no longer too long.
+    assert longer.rotary_scale == 1 and longer.trained_length == 96
+    for given in (heads, keras.saving.serialize_keras_object(heads)):
+        again = rt_keras.adapt(llama, [given], max_sequence_length=96, trained_length=24)
+        assert again.rotary_scale == 1
+    for same in ({}, {"max_sequence_length": 24, "trained_length": 24}):
+        (heads,) = attention_layers(rt_keras.adapt(llama, keys=64, **same))[0].head_groups
+        assert heads.key_sets[2].rotary_distance is None
 
 
 def test_heads_that_are_their_own_keys_have_the_queries_alone(bert):
