@@ -192,6 +192,7 @@ KINDS = {
     "full_convolution_above": full,
     # The first block is that of `gated_delta`.
     "gated_delta_below": local,
+    "gated_delta_below_routing": partial(local_routing, kernel_size=4),
 }
 FROZEN = ("frozen_centroids", "local_routing_frozen")
 # The kinds of the first block, if the others have another one.
@@ -201,6 +202,7 @@ FIRST = {
     "local_convolution_above": "local_routing_convolution",
     "full_convolution_above": "local_convolution",
     "gated_delta_below": "gated_delta",
+    "gated_delta_below_routing": "gated_delta",
 }
 # Kinds with convolutions of queries, keys and values.
 CONVOLVED = (
