@@ -12,6 +12,7 @@ from rt_keras.benchmarks.pretrained.readers import ROOM, load
 from rt_keras.layers import Heads
 from rt_keras.models.adapted import fit_centroids
 from rt_keras.models.adapted.text_tokens import first_tokens_of
+from rt_keras.ops.blocks import ceil_div
 
 # Number of tokens that are repeated at the end of a sequence, and of those that identify them.
 PASSAGE, KNOWN = 512, 8
@@ -19,8 +20,8 @@ PASSAGE, KNOWN = 512, 8
 SENTENCE, QUESTION = " The magic number is {}.", "\n\nThe magic number is"
 # Number of tokens in a mean loss by position.
 STRETCH = 2048
-# Number of keys that are counted at once.
-KEYS_AT_ONCE = 512
+# Number of keys that are counted at once, and in all. In longer sequences, they are evenly spaced.
+KEYS_AT_ONCE, KEYS_COUNTED = 512, 4096
 # Number of tokens that centroids are fitted to.
 FITTED = 2048
 
@@ -168,7 +169,7 @@ def keys_seen(kind, length, causal=True, few=False):
 
     Returns:
         A float: the mean over the sequence, or over its second half if `causal`. Heads that see
-        keys through centroids see all of them.
+        keys through centroids see all of them. Above `KEYS_COUNTED` tokens, it is an estimate.
 
     >>> keys_seen("full", 8)
     6.5
@@ -182,14 +183,19 @@ def keys_seen(kind, length, causal=True, few=False):
     group.build(shape, [1, 1, length, KEYS_AT_ONCE], shape)
     x, y = tf.unstack(tf.random.stateless_normal([2, *shape], [0, 0]))
 
+    spacing = ceil_div(length, KEYS_COUNTED)
+
     @tf.function(jit_compile=True)
     def seen(first):
         # Attention to rows of the identity matrix returns the weights of some keys.
-        values = tf.one_hot(tf.range(length) - first, KEYS_AT_ONCE)[None, None]
+        place = tf.range(length)
+        number = tf.where(place % spacing == 0, place // spacing - first, -1)
+        values = tf.one_hot(number, KEYS_AT_ONCE)[None, None]
         weights = group.attend(query=x, key=y, value=values, causal=causal)
         return tf.math.count_nonzero(weights[0, 0], axis=-1)
 
-    counts = sum(seen(tf.constant(first)).numpy() for first in range(0, length, KEYS_AT_ONCE))
+    chunks = range(0, ceil_div(length, spacing), KEYS_AT_ONCE)
+    counts = spacing * sum(seen(tf.constant(first)).numpy() for first in chunks)
     return round(float(np.mean(counts[length // 2 if causal else 0 :])), 1)
 
 

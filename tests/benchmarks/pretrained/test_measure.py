@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import rt_keras
+from rt_keras.benchmarks.pretrained import measure as measure_module
 from rt_keras.benchmarks.pretrained import readers
 from rt_keras.benchmarks.pretrained.kinds import MEANINGS, head_groups
 from rt_keras.benchmarks.pretrained.measure import (
@@ -127,3 +128,10 @@ def test_every_kind_has_heads():
     for kind in MEANINGS:
         groups = head_groups(kind, 4)
         assert groups is None or sum(group.num_heads for group in groups) == 4
+
+
+def test_keys_of_long_texts_are_estimated(monkeypatch):
+    exact = [keys_seen(kind, 2400) for kind in ("full", "content_blocks")]
+    monkeypatch.setattr(measure_module, "KEYS_COUNTED", 800)
+    for kind, keys in zip(("full", "content_blocks"), exact):
+        assert abs(keys_seen(kind, 2400) / keys - 1) < 0.02
