@@ -45,8 +45,9 @@ def add_arguments(parser):
     meaning = "the dtype policy of the model, such as bfloat16 (default: float32)"
     add_options(parser, {"--dtype POLICY": meaning})
     lengths = {
-        "--max-length N": "maximum sequence length; learned positions are repeated, rotary "
-        "positions are scaled (default: the model's length)",
+        "--max-length N": "maximum sequence length; learned positions are repeated; with --keys, "
+        "rotary embeddings place keys outside the window at half of the trained length, otherwise "
+        "their positions are scaled (default: the model's length)",
         "--trained-length N": "with --max-length, the sequence length in the training of rotary "
         "positions, if the files do not contain it",
     }

@@ -140,6 +140,11 @@ def local_and_gated_delta(heads, sizes):
     return [*local(heads // 2, sizes), *gated_delta(heads // 2, sizes)]
 
 
+def routing_and_gated_delta(heads, sizes):
+    """Heads with a window and a cluster and heads of Gated DeltaNet, half of each."""
+    return [*local_routing(heads // 2, sizes, kernel_size=4), *gated_delta(heads // 2, sizes)]
+
+
 KINDS = {
     "full": full,
     "local": local,
@@ -173,6 +178,7 @@ KINDS = {
     # Rivals with a recurrent state; their gates and convolutions add weights.
     "gated_delta": gated_delta,
     "local_and_gated_delta": local_and_gated_delta,
+    "routing_and_gated_delta": routing_and_gated_delta,
     # All keys instead of a cluster's; random keys; the best keys, without and with convolution.
     "local_routing_all": partial(dense, selection="all"),
     "local_routing_random": partial(dense, selection="random"),
