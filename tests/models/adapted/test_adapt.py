@@ -313,6 +313,30 @@ def test_what_cannot_be_adapted_is_refused(case, message, bert):
         make_wrong(case, bert)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention_bias": True}, "attention_bias is not supported: biases on queries"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported, only 1"),
+    ],
+)
+def test_what_smollm3_does_not_use_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        rt_keras.adapt(make_backbone("SmolLM3", **options), SPARSE)
+
+
+def test_the_dtype_of_smollm3_stays():
+    """KerasHub cannot create it from a configuration with a dtype."""
+    keras.config.set_dtype_policy("float64")
+    try:
+        original = make_backbone("SmolLM3")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    adapted = rt_keras.adapt(original, SPARSE, layers=[])
+    assert {weight.dtype for weight in adapted.trainable_weights} == {"float64"}
+    assert keras.config.dtype_policy().name == "float32"
+
+
 def test_masks_of_pairs_are_refused_by_sparse_heads():
     gpt = make_backbone("GPT2")
     adapted = rt_keras.adapt(gpt, [LocalRoutingHeads(4, 4, 2, 4)])
