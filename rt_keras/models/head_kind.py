@@ -7,7 +7,7 @@ import random
 
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key
+from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key, one_of
 from rt_keras.layers.declared_options import options_of_class, options_of_kind
 
 # Kind and number of heads of a model whose configuration gives no heads.
@@ -163,19 +163,30 @@ class WithReach(HeadKind):
 
 
 class FromBlock(HeadKind):
-    """Base class of kinds that the first blocks may lack, with a key `first_layer`."""
+    """Base class of kinds that the first blocks may lack.
+
+    They have the keys `first_layer` and `lower_heads`.
+    """
 
     def check(self, model):
         super().check(model)
         if self.first_layer > model.num_layers:
             self.refuse("first_layer", f"it must be at most model.num_layers, {model.num_layers}")
+        if self.lower_heads == "local":
+            return
+        if self.first_layer == 0:
+            self.refuse("lower_heads", "with first_layer 0, which has no lower blocks, use local")
+        if model.kind != "causal_lm" or model.dialect is not None:
+            self.refuse("lower_heads", "outside a causal_lm and with a model.dialect, use local")
 
     def replacement(self, place):
-        return "local" if place.block < self.first_layer else super().replacement(place)
+        if place.block < self.first_layer:
+            return self.lower_heads
+        return super().replacement(place)
 
     def arguments(self, place):
         arguments = super().arguments(place)
-        del arguments["first_layer"]
+        del arguments["first_layer"], arguments["lower_heads"]
         if "share_qk" in arguments:
             arguments["share_qk"] &= place.attention == "decoder"
         return arguments
@@ -184,7 +195,14 @@ class FromBlock(HeadKind):
 def first_layer():
     """Returns the key `first_layer` of `FromBlock`."""
     return key(
-        0, "first block with these heads, from 0; earlier blocks use local heads", AT_LEAST_0
+        0, "first block with these heads, from 0; earlier blocks use the lower_heads", AT_LEAST_0
+    )
+
+
+def lower_heads():
+    """Returns the key `lower_heads` of `FromBlock`."""
+    return key(
+        "local", "kind of heads in the blocks before first_layer", one_of("local", "gated_delta")
     )
 
 

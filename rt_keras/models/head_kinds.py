@@ -12,7 +12,14 @@ import math
 
 from rt_keras import layers
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
-from rt_keras.models.head_kind import FromBlock, HeadKind, WithReach, first_layer, with_keys_of
+from rt_keras.models.head_kind import (
+    FromBlock,
+    HeadKind,
+    WithReach,
+    first_layer,
+    lower_heads,
+    with_keys_of,
+)
 from rt_keras.models.union_kind import Union
 
 
@@ -23,6 +30,7 @@ class _Clustered(FromBlock, WithReach):
     num_clusters: int = key(16, "clusters per head", AT_LEAST_1)
     window_size: int = key(128, "members of its cluster that a query attends to", AT_LEAST_1)
     first_layer: int = first_layer()
+    lower_heads: str = lower_heads()
 
     windows = ("window_size",)
 
@@ -85,6 +93,7 @@ class Hashed(FromBlock, WithReach):
     num_buckets: int = key(16, "buckets per head", AT_LEAST_1)
     window_size: int = key(128, "members of its bucket that a query attends to", AT_LEAST_1)
     first_layer: int = first_layer()
+    lower_heads: str = lower_heads()
     share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
 
     name = "hashed"

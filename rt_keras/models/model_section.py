@@ -160,8 +160,7 @@ def check_heads(model, attentions=("decoder",)):
     """
     counts = head_counts(model)
     places = [Place(block=0, attention=attention) for attention in attentions]
-    # Kinds that replace others somewhere. Local heads do so in the first blocks, and their blocks
-    # are those of images.
+    # Kinds that replace others somewhere. The blocks of local heads are those of images.
     useful = {"local"} | {kind.replacement(place) for kind in _present(model) for place in places}
     for name in HEAD_KINDS:
         kind, in_vain = getattr(model, name), counts[name] == 0 and name not in useful

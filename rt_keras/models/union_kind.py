@@ -5,7 +5,7 @@ import dataclasses
 from rt_keras import layers
 from rt_keras.keys import key, section
 from rt_keras.layers import key_sets
-from rt_keras.models.head_kind import FromBlock, first_layer, section_of_set
+from rt_keras.models.head_kind import FromBlock, first_layer, lower_heads, section_of_set
 
 # In the order of a union. Sets that cannot be joined with others have separate kinds.
 KEY_SETS = {
@@ -30,6 +30,7 @@ class _Union(FromBlock):
 
     share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
     first_layer: int = first_layer()
+    lower_heads: str = lower_heads()
 
     name = "union"
     layer = layers.Heads

@@ -123,8 +123,9 @@ def test_queries_are_also_keys_only_in_a_decoder(name):
 
 @pytest.mark.parametrize("name", ["routing", "local_routing", "hashed", "random"])
 def test_the_first_blocks_may_have_local_heads_instead(name):
-    heads = kind(name, first_layer=1)
-    assert [heads.replacement(Place(block)) for block in (0, 1)] == ["local", None]
+    for lower in ("local", "gated_delta"):
+        heads = kind(name, first_layer=1, lower_heads=lower)
+        assert [heads.replacement(Place(block)) for block in (0, 1)] == [lower, None]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,12 @@ def test_local_heads_of_images_know_the_grid():
         ),
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),
+        (
+            "routing",
+            {"lower_heads": "gated_delta"},
+            "lower_heads is gated_delta; with first_layer 0",
+        ),
+        ("hashed", {"first_layer": 1, "lower_heads": "full"}, "lower_heads"),
         ("hashed", {"num_buckets": 1}, "model.hashed: num_buckets must be at least 2"),
         ("clustered", {"causal_by_mask": True}, "model.clustered: causal_by_mask=True needs top_k"),
         ("clustered", {"max_relative_distance": 2}, "model.clustered: .*max_relative_distance=2"),
