@@ -53,7 +53,13 @@ class ComposedHeads(Union):
     """A union of sets of keys that is no kind of the package."""
 
     declared = (Window, Strided, FirstTokens)
-    fixed = {"grid": None, "key_block_size": None, "position_biases": True}
+    fixed = {
+        "grid": None,
+        "key_block_size": None,
+        "position_biases": True,
+        # Needs a layer with a rotary embedding; see `tests/layers/key_sets/test_at_distance.py`.
+        "rotary_distance": None,
+    }
     can_share_qk = True
 
 
@@ -82,6 +88,7 @@ class ContentBlocksHeads(Union):
         "span_loss_weight": 2e-6,
         # Blocks of the last positions are a union of their own.
         "memory_length": None,
+        "rotary_distance": None,
     }
 
 
