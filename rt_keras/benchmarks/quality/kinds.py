@@ -135,14 +135,9 @@ def gated_delta(heads, sizes):
     return [rt_keras.layers.GatedDeltaHeads(heads)]
 
 
-def local_and_gated_delta(heads, sizes):
-    """Local heads and heads of Gated DeltaNet, half of each."""
-    return [*local(heads // 2, sizes), *gated_delta(heads // 2, sizes)]
-
-
-def routing_and_gated_delta(heads, sizes):
-    """Heads with a window and a cluster and heads of Gated DeltaNet, half of each."""
-    return [*local_routing(heads // 2, sizes, kernel_size=4), *gated_delta(heads // 2, sizes)]
+def beside_gated_delta(heads, sizes, others):
+    """Heads of another kind and heads of Gated DeltaNet, half of each."""
+    return [*others(heads // 2, sizes), *gated_delta(heads // 2, sizes)]
 
 
 KINDS = {
@@ -177,8 +172,10 @@ KINDS = {
     "native_sparse": native_sparse,
     # Rivals with a recurrent state; their gates and convolutions add weights.
     "gated_delta": gated_delta,
-    "local_and_gated_delta": local_and_gated_delta,
-    "routing_and_gated_delta": routing_and_gated_delta,
+    "local_and_gated_delta": partial(beside_gated_delta, others=local),
+    "routing_and_gated_delta": partial(
+        beside_gated_delta, others=partial(local_routing, kernel_size=4)
+    ),
     # All keys instead of a cluster's; random keys; the best keys, without and with convolution.
     "local_routing_all": partial(dense, selection="all"),
     "local_routing_random": partial(dense, selection="random"),

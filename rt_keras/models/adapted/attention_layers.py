@@ -51,6 +51,10 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         getattr(old, f"{role}_norm", getattr(old, f"_{role}_dense_layer_norm", None))
         for role in ("query", "key")
     )
+    if _is_smollm3(old) and not old.use_rope:
+        # Where nothing is rotated, keys have no distance, so a `rotary_distance` changes nothing.
+        for group in head_groups:
+            group.rotated_at = lambda x, start, position: x
     # KerasHub finds dtypes and layouts of weights by the path of the old layer.
     with keras.name_scope(old.path.rpartition("/")[0]):
         new.build((None, None, features), (None, None, features))

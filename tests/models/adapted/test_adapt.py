@@ -325,6 +325,17 @@ def test_what_smollm3_does_not_use_is_refused(options, message):
         rt_keras.adapt(make_backbone("SmolLM3", **options), SPARSE)
 
 
+def test_layers_of_smollm3_without_rotary_embeddings_have_no_distances():
+    original = make_backbone("SmolLM3")
+    lengths = {"max_sequence_length": 96, "trained_length": 24}
+    longer = rt_keras.adapt(original, keys=64, **lengths)
+    sets = [layer.head_groups[0].key_sets for layer in attention_layers(longer)]
+    assert [x[2].rotary_distance for x in sets] == [12, 12]
+    # All keys are in the window.
+    inputs = make_inputs(original)
+    np.testing.assert_allclose(outputs_of(longer, inputs), outputs_of(original, inputs), atol=1e-5)
+
+
 def test_the_dtype_of_smollm3_stays():
     """KerasHub cannot create it from a configuration with a dtype."""
     keras.config.set_dtype_policy("float64")
