@@ -89,6 +89,24 @@ def _routed(query, key, value, centroids, window, op, shared=False):
     return op(query, key, value, centroids, window_size=window, causal=True)
 
 
+def _local_routing(query, key, value, centroids, window):
+    """Runs a window and, under one softmax, the last members of a cluster of queries."""
+    near = ops.local_attention(
+        query=query, key=key, value=value, block_size=window, causal=True, return_logsumexp=True
+    )
+    far = ops.nearest_attention(
+        query,
+        None,
+        value,
+        centroids,
+        window_size=window,
+        routed_key="previous_query",
+        causal=True,
+        return_logsumexp=True,
+    )
+    return merge_pair(near, far)
+
+
 def _clustered(query, key, value, centroids, window, top_k=None):
     """Runs clustered attention, with at most as many groups and top keys as positions."""
     _, heads, length, depth = query.shape
@@ -169,6 +187,7 @@ ATTENTION = {
     "balanced_separate": partial(_routed, op=ops.balanced_attention),
     "nearest_shared": partial(_routed, op=ops.nearest_attention, shared=True),
     "nearest_separate": partial(_routed, op=ops.nearest_attention),
+    "local_routing": _local_routing,
     "clustered": _clustered,
     "improved_clustered": partial(_clustered, top_k=TOP_K),
     "causal_clustered": _causal_clustered,

@@ -8,6 +8,7 @@ products(full) = n²                    products(nearest_shared) = n (w + B)
 products(local) = 2 n w                products(nearest_separate) = 2 n (w + B)
 products(balanced_...) = n w           products(clustered) = n C
 products(lsh) = 2 n r w                products(improved_clustered) = n (C + T)
+products(local_routing) = n (3 w + B)
 products(causal_clustered) = n (w + k)       products(gated_delta) = n (2 D + 1.5 depth)
 products(native_sparse) = n (n / S + K S + 2 w)
 products(moba) = n (8 S + S)           products(content_blocks) = n (2 · 256 + 128)
@@ -75,6 +76,7 @@ def _keys_and_directions(length, depth, window, block_size):
         "balanced_separate": (window, 2 * clusters),
         "nearest_shared": (window + block_size, clusters),
         "nearest_separate": (2 * (window + block_size), 2 * clusters),
+        "local_routing": (3 * window + block_size, clusters),
         "clustered": (NUM_CLUSTERS, BITS),
         "improved_clustered": (NUM_CLUSTERS + TOP_K, BITS),
         "causal_clustered": (window + clusters, clusters),

@@ -177,16 +177,22 @@ LONG_BLOCK = 128
 
 def pair_logits(query, key):
     """Computes `query · key` for all pairs of a block, `[..., queries, keys]`."""
-    if (query.shape[-2] or LONG_BLOCK) < LONG_BLOCK:
-        return tf.matmul(query, key, transpose_b=True)
-    return _pair_logits(query, key)
+    if _is_long(query, key):
+        return _pair_logits(query, key)
+    return tf.matmul(query, key, transpose_b=True)
 
 
 def weighted_sums(weights, value):
     """Computes sums of the values with weights `[..., queries, keys]`."""
-    if (weights.shape[-2] or LONG_BLOCK) < LONG_BLOCK:
-        return tf.matmul(weights, value)
-    return _weighted_sums(weights, value)
+    if _is_long(weights, value):
+        return _weighted_sums(weights, value)
+    return tf.matmul(weights, value)
+
+
+def _is_long(rows, other):
+    """Returns whether there are many rows, and matrices with which no others are broadcast."""
+    same = rows.shape[:-2].as_list() == other.shape[:-2].as_list()
+    return same and (rows.shape[-2] or LONG_BLOCK) >= LONG_BLOCK
 
 
 @tf.custom_gradient

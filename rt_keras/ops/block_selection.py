@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.chunks import over_blocks
+from rt_keras.ops.chunks import has_accelerator, over_blocks
 from rt_keras.ops.largest import indices_of_largest_in_groups
 
 # Number of blocks in a node of the tree.
@@ -17,9 +17,11 @@ FADE = 0.05
 LOG_OF_NOTHING = -1e4
 # Numbers of elements that are gathered at once, and of scores of nodes' blocks that are compared at
 # once. They fit into the cache of a CPU core. Scores of all blocks come from larger products.
+# Accelerators, which need more work at once, take `ON_ACCELERATORS` elements of any of them.
 GATHERED_AT_ONCE = 2**17
 COMPARED_AT_ONCE = 2**16
 SCORED_AT_ONCE = 2**20
+ON_ACCELERATORS = 2**25
 
 
 def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight):
@@ -76,13 +78,15 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
         per_query: dictionary of arguments `[batch or 1, heads or 1, length, ...]`.
         shared: dictionary of arguments that are passed whole.
         elements: int, number of elements that one position has in memory.
-        at_once: int, maximum number of elements at once.
+        at_once: int, maximum number of elements at once on a CPU.
         dtype: dtype of the results of the function, or a tuple of dtypes.
     """
     query = per_query["query"]
     batch, length = query.shape[0] or 1, size(query, 2)
     if not isinstance(length, int) or length == 0:
         return function({**per_query, **{k: x for k, x in shared.items() if x is not None}})
+    if has_accelerator():
+        at_once = ON_ACCELERATORS
     positions = min(max(at_once // (batch * elements), 1), length)
     chunks = ceil_div(length, positions)
     missing = chunks * positions - length

@@ -134,4 +134,18 @@ def _of_tiles(blocks, column):
     batch, heads, count, *shape = sizes(blocks)
     rows = tf.reshape(blocks, [batch * heads * count, -1])
     first = tf.reshape(tf.range(batch * heads) * count, [batch, heads, 1])
-    return tf.reshape(tf.gather(rows, column + first), [*sizes(column), *shape])
+    return tf.reshape(_gather_rows(rows, column + first), [*sizes(column), *shape])
+
+
+@tf.custom_gradient
+def _gather_rows(rows, index):
+    """Gathers rows. The gradient sums them in float32, see `rt_keras.ops.chunks.map_chunks`."""
+
+    def gradients(upstream):
+        upstream = tf.cast(upstream, accumulation_dtype(rows.dtype))
+        total = tf.zeros_like(rows, upstream.dtype)
+        return tf.cast(
+            tf.tensor_scatter_nd_add(total, index[..., None], upstream), rows.dtype
+        ), None
+
+    return tf.gather(rows, index), gradients

@@ -2,13 +2,26 @@
 
 import tensorflow as tf
 
+from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, move_axis, sizes
 
 # Numbers of attention logits. Up to `MAX_LOGITS` (768 MiB in float32) are computed at once and kept
 # for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time and
-# recomputed for the gradient, which takes a third more time.
+# recomputed for the gradient, which takes a third more time. Accelerators, which need more work at
+# once, compute `LOGITS_ON_ACCELERATORS` (512 MiB).
 MAX_LOGITS = 3 * 2**26
 LOGITS_AT_ONCE = 2**25
+LOGITS_ON_ACCELERATORS = 2**27
+
+
+def has_accelerator():
+    """Returns whether TensorFlow sees a GPU or a TPU."""
+    return any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
+
+
+def logits_at_once():
+    """Returns the number of attention logits that are computed at once if there are many."""
+    return LOGITS_ON_ACCELERATORS if has_accelerator() else LOGITS_AT_ONCE
 
 
 def map_chunks(function, stacked, whole, dtype):
@@ -62,7 +75,9 @@ def map_chunks(function, stacked, whole, dtype):
             return index + 1, stacks, [_plus(total, found[i]) for total, i in zip(sums, of_whole)]
 
         stacks = [tf.TensorArray(flat[i].dtype, count) for i in of_stacked]
-        sums = [tf.zeros_like(flat[i]) for i in of_whole]
+        # In float32, because a sum of many bfloat16 numbers stops growing, and GPUs have no fast
+        # atomic addition of them.
+        sums = [tf.zeros_like(flat[i], accumulation_dtype(flat[i].dtype)) for i in of_whole]
         _, stacks, sums = tf.while_loop(
             lambda index, *_: index < count,
             step,
@@ -71,17 +86,18 @@ def map_chunks(function, stacked, whole, dtype):
             maximum_iterations=count,
         )
         found = dict(zip(of_stacked, [stack.stack() for stack in stacks]))
-        found.update(zip(of_whole, sums))
+        found.update((i, tf.cast(total, flat[i].dtype)) for i, total in zip(of_whole, sums))
         return [found.get(i) for i in range(len(flat))]
 
     return mapped(*stacked.values(), *whole.values())
 
 
 def _plus(total, gradient):
-    """Adds a gradient, which may be `tf.IndexedSlices`, to a total."""
+    """Adds a gradient, which may be `tf.IndexedSlices`, to a total of another dtype."""
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], gradient.values)
-    return total + gradient
+        values = tf.cast(gradient.values, total.dtype)
+        return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], values)
+    return total + tf.cast(gradient, total.dtype)
 
 
 def over_heads(function, activations, weights, shared, logits, dtype):
@@ -130,9 +146,9 @@ def num_chunks(elements):
 
     Otherwise each chunk has an eighth of that, because about six tensors of its size exist at once.
     """
-    if not isinstance(elements, int) or elements < LOGITS_AT_ONCE:
+    if not isinstance(elements, int) or elements < logits_at_once():
         return 1
-    return ceil_div(elements, max(1, LOGITS_AT_ONCE // 8))
+    return ceil_div(elements, max(1, logits_at_once() // 8))
 
 
 def chunks_of_blocks(heads, logits):
@@ -157,7 +173,7 @@ def _tensors(arguments):
 
 def _num_chunks(heads, logits):
     """Number of chunks of heads that keeps the logits of a chunk under the limit, if possible."""
-    return 1 if _fit(logits) else smallest_divisor(heads, ceil_div(logits, LOGITS_AT_ONCE))
+    return 1 if _fit(logits) else smallest_divisor(heads, ceil_div(logits, logits_at_once()))
 
 
 def _fit(logits):

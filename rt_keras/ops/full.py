@@ -38,7 +38,7 @@ def full_attention(
     output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth)) value_j
     ```
 
-    Time is O(n²). Memory is bounded if shapes are static: at most `chunks.LOGITS_AT_ONCE` logits,
+    Time is O(n²). Memory is bounded if shapes are static: at most `chunks.logits_at_once()` logits,
     or those of one query position, exist at once.
 
     Args:
@@ -126,7 +126,7 @@ def _blocks_of_queries(batch, heads, length, keys):
     if not all(isinstance(x, int) for x in (batch, heads, keys)):
         return 1, max(1, length)
     logits_of_one = max(1, batch * heads * keys)
-    block_size = max(1, min(length, chunks.LOGITS_AT_ONCE // logits_of_one))
+    block_size = max(1, min(length, chunks.logits_at_once() // logits_of_one))
     return max(1, ceil_div(length, block_size)), block_size
 
 

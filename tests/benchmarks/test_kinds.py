@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras import ops
 from rt_keras.benchmarks import kinds
 from rt_keras.layers import Heads
-from rt_keras.layers.key_sets import SelectedBlocks, Window
+from rt_keras.layers.key_sets import Cluster, SelectedBlocks, Window
 
 SIZES = {"length": 24, "heads": 2, "depth": 4, "window": 6}
 
@@ -28,6 +28,13 @@ def projections(*shape):
     return tf.random.stateless_normal(shape, [0, 5])
 
 
+def local_routing(query, key, value, centroids):
+    heads = Heads(2, [Window(6), Cluster(4, window_size=6, kernel_size=1, scaled=False)])
+    heads(query, value, key)
+    heads.centroids.assign(centroids)
+    return heads(query, value, key, use_causal_mask=True)
+
+
 EXPECTED = {
     "full": lambda q, k, v, c: ops.full_attention(q, k, v, causal=True),
     "local": lambda q, k, v, c: ops.local_attention(q, k, v, block_size=6, causal=True),
@@ -43,6 +50,7 @@ EXPECTED = {
     "nearest_separate": lambda q, k, v, c: ops.nearest_attention(
         q, k, v, c, window_size=6, causal=True
     ),
+    "local_routing": local_routing,
     # There are at most as many groups and top keys as positions.
     "clustered": lambda q, k, v, c: ops.clustered_attention(
         q, k, v, projections(2, 63, 4), num_clusters=24

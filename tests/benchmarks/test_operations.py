@@ -12,6 +12,7 @@ EXPECTED = {
     "balanced_separate": (8, 2 * 4),
     "nearest_shared": (16, 4),
     "nearest_separate": (32, 2 * 4),
+    "local_routing": (16 + 16, 4),
     "clustered": (100, 63),
     "improved_clustered": (132, 63),
     "causal_clustered": (12, 4),

@@ -117,6 +117,26 @@ def test_large_logits(scale, dtype):
         assert np.all(np.isfinite(tf.cast(x, tf.float32)))
 
 
+def test_gradients_of_many_queries_that_blocks_share():
+    """The gradient of a query is the sum of those in all blocks."""
+    query, key, value = (
+        tf.random.stateless_normal(shape, [0, seed])
+        for seed, shape in enumerate([(1, 200, 4), (3, 5, 4), (3, 5, 4)])
+    )
+    repeated = tf.repeat(query, 3, axis=0)
+    allowed = tf.constant(True)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([query, repeated, key])
+        shared, _ = attend(query, key, value, allowed)
+        separate, _ = attend(repeated, key, value, allowed)
+    found = tape.gradient(shared, [query, key], separate)
+    expected = tape.gradient(separate, [repeated, key], separate)
+    np.testing.assert_allclose(shared, separate, rtol=1e-5, atol=1e-6)
+    total = tf.reduce_sum(expected[0], axis=0, keepdims=True)
+    np.testing.assert_allclose(found[0], total, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
+
+
 def test_dtypes():
     for dtype, wide in ((tf.bfloat16, tf.float32), (tf.float32, tf.float32), (tf.float64,) * 2):
         output, logsumexp = attend(*(tf.constant(x, dtype) for x in blocks()), some_allowed())

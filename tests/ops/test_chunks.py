@@ -81,6 +81,21 @@ def test_chunks_with_two_results_and_rows_of_a_whole_argument(compiled):
         np.testing.assert_allclose(of_chunks, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("gathers", [False, True])
+def test_gradients_of_many_chunks_are_summed_in_float32(gathers):
+    """In bfloat16, a sum of ones would stop at 256."""
+    x, whole = tf.ones([400, 1], tf.bfloat16), tf.ones([1, 1], tf.bfloat16)
+
+    def function(part, whole):
+        return part["x"] * (tf.gather(whole["w"], [0]) if gathers else whole["w"])
+
+    with tf.GradientTape() as tape:
+        tape.watch(whole)
+        result = chunks.map_chunks(function, {"x": x}, {"w": whole}, tf.bfloat16)
+    gradient = tape.gradient(result, whole)
+    assert gradient.dtype == tf.bfloat16 and float(gradient[0, 0]) == 400
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_over_blocks(count):
     blocks = np.random.default_rng(4).normal(size=(2, 3, 6, 4))
@@ -108,6 +123,13 @@ def test_over_blocks(count):
 def test_chunks_are_far_smaller_than_what_needs_none(elements, count, monkeypatch):
     monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
     assert chunks.num_chunks(elements) == count
+
+
+def test_accelerators_compute_more_at_once(monkeypatch):
+    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
+    monkeypatch.setattr(chunks, "LOGITS_ON_ACCELERATORS", 800)
+    monkeypatch.setattr(chunks, "has_accelerator", lambda: True)
+    assert chunks.num_chunks(1200) == 12
 
 
 def heads_of(parts):

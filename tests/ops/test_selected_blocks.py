@@ -229,6 +229,34 @@ def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
     checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
 
 
+def test_accelerators_take_more_positions_at_a_time(monkeypatch):
+    for module in (selected_blocks, block_selection):
+        monkeypatch.setattr(module, "GATHERED_AT_ONCE", 1)
+    monkeypatch.setattr(block_selection, "ON_ACCELERATORS", 4000)
+    monkeypatch.setattr(block_selection, "has_accelerator", lambda: True)
+    positions = []
+
+    def attend(query, *arguments, **options):
+        positions.append(query.shape[2])
+        return attend_keys(query, *arguments, **options)
+
+    attend_keys = selected_blocks.attend
+    monkeypatch.setattr(selected_blocks, "attend", attend)
+    holds(checks.arrays(LENGTH), **CONTENT, causal=True)
+    assert positions and min(positions) > 1
+
+
+def test_gradients_of_tiles_are_summed_in_float32():
+    """In bfloat16, a sum of ones would stop at 256."""
+    rows = tf.ones([2, 1], tf.bfloat16)
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        found = block_tiles._gather_rows(rows, tf.ones([2, 300], tf.int32))
+    gradient = tape.gradient(found, rows)
+    assert gradient.dtype == tf.bfloat16
+    np.testing.assert_array_equal(tf.cast(gradient, tf.float32), [[0], [600]])
+
+
 @pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("case", CASES)
 def test_tiles(case):
