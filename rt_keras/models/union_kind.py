@@ -15,6 +15,7 @@ KEY_SETS = {
     "strided": key_sets.Strided,
     "first_tokens": key_sets.FirstTokens,
     "selected_blocks": key_sets.SelectedBlocks,
+    "routed_blocks": key_sets.RoutedBlocks,
     "persistent": key_sets.Persistent,
 }
 # Options of cross-attention, which these heads do not support.
@@ -42,12 +43,13 @@ class _Union(FromBlock):
         super().check(model)
         if model.kind != "causal_lm" and "remembered" in self._given():
             self.refuse("num_heads", "the set remembered needs a causal_lm")
-        memory = self.selected_blocks.memory_length
-        if model.kind != "causal_lm" and memory is not None:
-            raise ValueError(
-                f"model.{self.name}.selected_blocks.memory_length is {memory}; outside a causal_lm "
-                "it must be null"
-            )
+        for name in ("selected_blocks", "routed_blocks"):
+            memory = getattr(self, name).memory_length
+            if model.kind != "causal_lm" and memory is not None:
+                raise ValueError(
+                    f"model.{self.name}.{name}.memory_length is {memory}; outside a causal_lm it "
+                    "must be null"
+                )
 
     def arguments(self, place):
         arguments = super().arguments(place)

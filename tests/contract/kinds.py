@@ -14,7 +14,7 @@ import pytest
 
 from rt_keras.keys import keys_of, read_section
 from rt_keras.layers import Heads as Union
-from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Strided, Window
+from rt_keras.layers.key_sets import FirstTokens, RoutedBlocks, SelectedBlocks, Strided, Window
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kind import Place
@@ -121,13 +121,32 @@ class RecentBlocksHeads(ContentBlocksHeads):
     }
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class RoutedBlocksHeads(Union):
+    """A window, and the previous queries in it and in some blocks."""
+
+    declared = (WindowOf8, RoutedBlocks)
+    fixed = {
+        name: value
+        for name, value in NeighbourBlocksHeads.fixed.items()
+        if name not in ("by_content", "rotary_distance")
+    }
+
+
 # The unions that are no kind of the package.
-UNIONS = (ComposedHeads, ContentBlocksHeads, NeighbourBlocksHeads, RecentBlocksHeads)
+UNIONS = (
+    ComposedHeads,
+    ContentBlocksHeads,
+    NeighbourBlocksHeads,
+    RecentBlocksHeads,
+    RoutedBlocksHeads,
+)
 # Sizes of a kind's own: of what its window has left there is more than a query reads.
 SIZES = {
     "ContentBlocksHeads": {"block_size": 2, "look_back": 0},
     "NeighbourBlocksHeads": {"block_size": 1, "segment_size": 8, "num_nodes": 1, "look_back": 0},
     "RecentBlocksHeads": {"block_size": 2, "look_back": 0},
+    "RoutedBlocksHeads": {"block_size": 1, "segment_size": 8, "num_blocks": 2, "look_back": 0},
     "NativeSparseHeads": {"block_size": 2, "num_blocks": 5},
 }
 

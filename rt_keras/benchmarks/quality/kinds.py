@@ -106,6 +106,21 @@ def selected_blocks(heads, sizes, by_content):
     return [rt_keras.layers.Heads(heads, [window, blocks])]
 
 
+def routed_blocks(heads, sizes):
+    """Heads that see the keys of a window, and the previous queries in it and in the best blocks.
+
+    A window and the previous queries in it are a quarter of the keys each, on average.
+    """
+    from rt_keras.layers.key_sets import RoutedBlocks, Window
+
+    window = 2 ** round(math.log2(max(1, sizes.keys / 6)))
+    size = max(1, window // 4)
+    num_blocks = max(1, (sizes.keys - 3 * window) // size)
+    near = Window(window, max_relative_distance=sizes.distance(window))
+    blocks = RoutedBlocks(size, num_blocks=num_blocks, segment_size=window)
+    return [rt_keras.layers.Heads(heads, [near, blocks])]
+
+
 def moba(heads, sizes):
     """Heads of MoBA, which see their own block and the earlier blocks with the best mean keys."""
     from rt_keras.layers.key_sets import SelectedBlocks, Window
@@ -168,6 +183,8 @@ KINDS = {
     # Blocks of 4 neighboring keys, and of 4 similar ones.
     "blocks": partial(selected_blocks, by_content=False),
     "content_blocks": partial(selected_blocks, by_content=True),
+    # The best blocks of previous queries, as `local_routing_convolution` has those of a cluster.
+    "routed_blocks": routed_blocks,
     "moba": moba,
     "native_sparse": native_sparse,
     # Rivals with a recurrent state; their gates and convolutions add weights.

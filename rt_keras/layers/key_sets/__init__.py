@@ -8,6 +8,7 @@ from rt_keras.layers.key_sets.first_tokens import FirstTokens
 from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.remembered import Remembered
+from rt_keras.layers.key_sets.routed_blocks import RoutedBlocks
 from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
 from rt_keras.layers.key_sets.strided import Strided
 from rt_keras.layers.key_sets.window import Window
@@ -21,6 +22,7 @@ __all__ = [
     "KeySet",
     "Persistent",
     "Remembered",
+    "RoutedBlocks",
     "SelectedBlocks",
     "Strided",
     "Window",

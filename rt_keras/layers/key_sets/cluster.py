@@ -171,7 +171,7 @@ class Cluster(KeySet):
             heads.add_head_weight("routed_bias")
         heads.routed_kernel = None
         if self.kernel_size > 1:
-            initializer = functools.partial(_almost_identity, seed=heads.seed_generator)
+            initializer = functools.partial(almost_identity, seed=heads.seed_generator)
             width = self.kernel_size
             heads.add_head_weight("routed_kernel", width, depth, initializer=initializer)
 
@@ -313,7 +313,7 @@ def biased(found, bias):
     return output, logsumexp + tf.cast(bias, logsumexp.dtype)[:, None]
 
 
-def _almost_identity(shape, dtype=None, seed=None):
+def almost_identity(shape, dtype=None, seed=None):
     """Initializes a kernel close to the identity, with noise for the previous positions."""
     heads, width, depth = shape
     ones = keras.ops.ones([heads, 1, depth], dtype)

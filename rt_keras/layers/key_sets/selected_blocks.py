@@ -119,15 +119,15 @@ class SelectedBlocks(AtDistance):
         wrong = [x for x in others if not isinstance(x, (Window, FirstTokens, Persistent))]
         if wrong:
             raise ValueError(
-                "SelectedBlocks can only be combined with Window, FirstTokens and Persistent. "
-                f"Received: {', '.join(map(repr, wrong))}"
+                f"{type(self).__name__} can only be combined with Window, FirstTokens and "
+                f"Persistent. Received: {', '.join(map(repr, wrong))}"
             )
         window = window_among(others)
         whole = window is not None and window.sliding_window is None
         if not whole or window.block_size % self.segment_size:
             raise ValueError(
-                "SelectedBlocks needs a Window without sliding_window whose block_size is a "
-                "multiple of segment_size. Received: segment_size="
+                f"{type(self).__name__} needs a Window without sliding_window whose block_size is "
+                "a multiple of segment_size. Received: segment_size="
                 f"{self.segment_size} and {window or 'no Window'}"
             )
         first = [x.num_first_tokens for x in others if isinstance(x, FirstTokens)]

@@ -110,3 +110,10 @@ def test_moba_sees_its_own_block_and_the_best_before_it():
     window, blocks = heads.key_sets
     assert (window.block_size, window.look_back) == (16, 0)
     assert (blocks.block_size, blocks.num_blocks, blocks.deviation_weight) == (16, 6, 0.0)
+
+
+@pytest.mark.parametrize("keys, expected", [(96, (16, 4, 12)), (32, (4, 1, 20))])
+def test_routed_blocks_have_the_keys_of_two_windows_less(keys, expected):
+    (heads,) = kinds.routed_blocks(4, kinds.Sizes(keys=keys, clusters=8))
+    window, blocks = heads.key_sets
+    assert (window.block_size, blocks.block_size, blocks.num_blocks) == expected

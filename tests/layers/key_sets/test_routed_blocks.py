@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import Heads
+from rt_keras.layers.key_sets import Cluster, FirstTokens, RoutedBlocks, Window
+from tests.contract.kinds import move_weights
+
+BATCH, HEADS, LENGTH, DEPTH, VALUE_DEPTH, BLOCK = 2, 2, 23, 6, 5, 4
+# So many blocks that queries see all positions before them.
+ALL = {"block_size": 2, "num_blocks": LENGTH, "segment_size": BLOCK}
+
+
+def make_heads(key_heads=HEADS, **options):
+    heads = Heads(HEADS, [Window(BLOCK), RoutedBlocks(**{**ALL, **options})], dtype="float64")
+    heads.build((None, HEADS, None, DEPTH), (None, key_heads, None, VALUE_DEPTH))
+    return move_weights(heads)
+
+
+def make_inputs(key_heads=HEADS, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = (HEADS, DEPTH), (key_heads, VALUE_DEPTH), (key_heads, DEPTH)
+    return [rng.normal(size=(BATCH, heads, LENGTH, depth)) for heads, depth in shapes]
+
+
+def routed(query, kernel):
+    """Returns the routed queries of one head, and a zero before the first one."""
+    found = [np.zeros(DEPTH)]
+    for i in range(LENGTH):
+        x = sum(kernel[s] * query[i - s] for s in range(len(kernel)) if i >= s)
+        x = x - x.mean()
+        found.append(x / np.sqrt((x**2).mean() + 1e-6))
+    return found
+
+
+def loop(heads, query, value, key, real=None):
+    """The equation, when all blocks are seen. Each position has a key and a previous query."""
+    output = np.zeros((BATCH, HEADS, LENGTH, VALUE_DEPTH))
+    real = np.ones((BATCH, LENGTH), bool) if real is None else real
+    kernel = np.ones((HEADS, 1, DEPTH))
+    if heads.routed_kernel is not None:
+        kernel = heads.routed_kernel.numpy()
+    query = np.where(real[:, None, :, None], query, 0)
+    for b, h in np.ndindex(BATCH, HEADS):
+        of_keys = h * value.shape[1] // HEADS
+        r = routed(query[b, h], kernel[h])
+        scale, bias = heads.routed_scale.numpy()[h], heads.routed_bias.numpy()[h]
+        for i in np.flatnonzero(real[b]):
+            logits, rows = [], []
+            for j in (j for j in range(i + 1) if real[b, j]):
+                if j >= (i // BLOCK - 1) * BLOCK:
+                    logits.append(query[b, h, i] @ key[b, of_keys, j] / DEPTH**0.5)
+                    rows.append(value[b, of_keys, j])
+                logits.append(scale * r[i + 1] @ r[j] / DEPTH**0.5 + bias)
+                rows.append(value[b, of_keys, j])
+            weights = np.exp(np.array(logits) - max(logits))
+            output[b, h, i] = weights @ np.array(rows) / weights.sum()
+    return output
+
+
+@pytest.mark.parametrize("key_heads", [HEADS, 1])
+@pytest.mark.parametrize("options", [{}, {"kernel_size": 1}, {"block_size": 4}])
+def test_equation(key_heads, options):
+    heads, (query, value, key) = make_heads(key_heads, **options), make_inputs(key_heads)
+    found = heads(query, value, key, use_causal_mask=True)
+    np.testing.assert_allclose(found, loop(heads, query, value, key), atol=1e-10)
+
+
+@pytest.mark.parametrize("first", [3, 0])
+def test_padding(first):
+    heads, (query, value, key) = make_heads(), make_inputs()
+    real = np.zeros((BATCH, LENGTH), bool)
+    real[:, first : first + 15] = True
+    found = heads(query, value, key, query_mask=real, key_mask=real, use_causal_mask=True)
+    np.testing.assert_allclose(found, loop(heads, query, value, key, real), atol=1e-10)
+
+
+def test_gradient():
+    """Against differences of the loop."""
+    heads, inputs = make_heads(), make_inputs()
+    upstream = np.random.default_rng(1).normal(size=(BATCH, HEADS, LENGTH, VALUE_DEPTH))
+    tensors = [tf.constant(x) for x in inputs]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        found = heads(*tensors, use_causal_mask=True)
+    gradients = tape.gradient(found, tensors, upstream)
+    for number, gradient in enumerate(gradients):
+        direction = np.random.default_rng(2).normal(size=inputs[number].shape)
+        moved = []
+        for sign in (1, -1):
+            at = list(inputs)
+            at[number] = at[number] + sign * 1e-5 * direction
+            moved.append(loop(heads, *at))
+        expected = np.sum(upstream * (moved[0] - moved[1])) / 2e-5
+        np.testing.assert_allclose(np.sum(gradient * direction), expected, rtol=1e-6)
+
+
+def test_a_repetition_is_found_at_any_distance():
+    """What follows the same query is found where a cluster would have forgotten it."""
+    length, period, depth = 512, 500, 32
+    query = np.random.default_rng(0).normal(size=(1, 1, length, depth))
+    query[:, :, period:] = query[:, :, : length - period]
+    value = np.arange(length, dtype="float64").reshape(1, 1, length, 1)
+    blocks = RoutedBlocks(2, num_blocks=2, segment_size=8)
+    heads = Heads(1, [Window(8), blocks], dtype="float64")
+    heads.build((1, 1, length, depth), (1, 1, length, 1))
+    heads.routed_scale.assign([20.0])
+    found = heads(query, value, np.zeros_like(query), use_causal_mask=True)
+    # Convolutions of the first queries differ.
+    expected = value[0, 0, period + 4 :, 0] - period + 1
+    np.testing.assert_allclose(found[0, 0, period + 4 :, 0], expected, atol=0.5)
+
+
+@pytest.mark.parametrize(
+    "others, message",
+    [
+        ([], "RoutedBlocks needs a Window without sliding_window .* and no Window"),
+        ([Window(4, sliding_window=5)], "RoutedBlocks needs a Window without sliding_window"),
+        ([Window(4), Cluster(4, window_size=4)], "RoutedBlocks can only be combined with Window"),
+    ],
+)
+def test_bad_unions(others, message):
+    with pytest.raises(ValueError, match=message):
+        Heads(2, [*others, RoutedBlocks(**ALL)])
+
+
+def test_bad_options():
+    with pytest.raises(ValueError, match="kernel_size must be .*Received: kernel_size=0"):
+        RoutedBlocks(**ALL, kernel_size=0)
+    with pytest.raises(ValueError, match="segment_size must be block_size times a power of 2"):
+        RoutedBlocks(3, num_blocks=1, segment_size=8)
+
+
+def test_attention_that_is_not_causal_is_refused():
+    heads, (query, value, key) = make_heads(), make_inputs()
+    with pytest.raises(ValueError, match="use_causal_mask=True"):
+        heads(query, value, key)
+
+
+def test_the_first_tokens_are_not_the_first_queries():
+    heads = Heads(2, [Window(4), FirstTokens(2), RoutedBlocks(**ALL)])
+    assert heads.joined_sets[2].num_first_tokens == 0
+    assert heads.joined_sets[2].keys_read(True) == 8 + 2 * LENGTH
