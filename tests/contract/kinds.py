@@ -126,10 +126,11 @@ class RoutedBlocksHeads(Union):
     """A window, and the previous queries in it and in some blocks."""
 
     declared = (WindowOf8, RoutedBlocks)
+    # Other unions have all that blocks can.
     fixed = {
-        name: value
-        for name, value in NeighbourBlocksHeads.fixed.items()
-        if name not in ("by_content", "rotary_distance")
+        name: 8 if name == "segment_size" else value
+        for name, value in RecentBlocksHeads.fixed.items()
+        if name not in ("memory_length", "rotary_distance")
     }
 
 
@@ -146,7 +147,7 @@ SIZES = {
     "ContentBlocksHeads": {"block_size": 2, "look_back": 0},
     "NeighbourBlocksHeads": {"block_size": 1, "segment_size": 8, "num_nodes": 1, "look_back": 0},
     "RecentBlocksHeads": {"block_size": 2, "look_back": 0},
-    "RoutedBlocksHeads": {"block_size": 1, "segment_size": 8, "num_blocks": 2, "look_back": 0},
+    "RoutedBlocksHeads": {"block_size": 1, "look_back": 0},
     "NativeSparseHeads": {"block_size": 2, "num_blocks": 5},
 }
 

@@ -121,6 +121,12 @@ def routed_blocks(heads, sizes):
     return [rt_keras.layers.Heads(heads, [near, blocks])]
 
 
+def routed_blocks_and_nearest(heads, sizes):
+    """Heads that find what followed similar queries, and routing heads, which find similar keys."""
+    routing = rt_keras.layers.RoutingHeads(heads // 2, sizes.clusters, 2 * sizes.keys)
+    return [*routed_blocks(heads // 2, sizes), routing]
+
+
 def moba(heads, sizes):
     """Heads of MoBA, which see their own block and the earlier blocks with the best mean keys."""
     from rt_keras.layers.key_sets import SelectedBlocks, Window
@@ -185,6 +191,8 @@ KINDS = {
     "content_blocks": partial(selected_blocks, by_content=True),
     # The best blocks of previous queries, as `local_routing_convolution` has those of a cluster.
     "routed_blocks": routed_blocks,
+    # Half of the heads of each.
+    "routed_blocks_and_nearest": routed_blocks_and_nearest,
     "moba": moba,
     "native_sparse": native_sparse,
     # Rivals with a recurrent state; their gates and convolutions add weights.

@@ -1,7 +1,6 @@
 """The set of the previous queries that are most similar to a query, near and in selected blocks."""
 
 import dataclasses
-import functools
 
 import keras
 import tensorflow as tf
@@ -87,8 +86,8 @@ class RoutedBlocks(SelectedBlocks):
         heads.add_head_weight("routed_bias")
         heads.routed_kernel = None
         if self.kernel_size > 1:
-            initializer = functools.partial(almost_identity, seed=keras.random.SeedGenerator(0))
-            heads.add_head_weight("routed_kernel", self.kernel_size, depth, initializer=initializer)
+            width = self.kernel_size
+            heads.add_head_weight("routed_kernel", width, depth, initializer=almost_identity)
 
     def attend(self, heads, chunk, joins):
         near, far = self._parts(heads, chunk)

@@ -117,3 +117,8 @@ def test_routed_blocks_have_the_keys_of_two_windows_less(keys, expected):
     (heads,) = kinds.routed_blocks(4, kinds.Sizes(keys=keys, clusters=8))
     window, blocks = heads.key_sets
     assert (window.block_size, blocks.block_size, blocks.num_blocks) == expected
+
+
+def test_routed_blocks_beside_nearest_are_half_of_the_heads():
+    heads = kinds.routed_blocks_and_nearest(4, SIZES)
+    assert [x.num_heads for x in heads] == [2, 2]

@@ -112,6 +112,32 @@ def test_a_repetition_is_found_at_any_distance():
 
 
 @pytest.mark.parametrize(
+    "options", [{"memory_length": 8}, {"num_nodes": 1, "segment_size": 8, "block_size": 1}]
+)
+def test_chunks_and_steps_are_one_pass(options):
+    options = {**ALL, "num_blocks": 2, **options}
+    heads = Heads(HEADS, [Window(8), RoutedBlocks(**options)], dtype="float64")
+    heads.build((None, HEADS, None, DEPTH), (None, HEADS, None, VALUE_DEPTH))
+    move_weights(heads)
+    query, value, key = make_inputs()
+    whole = heads(query, value, key, use_causal_mask=True)
+
+    def of(start, end):
+        parts = {"query": query, "value": value, "key": key}
+        return {name: tf.constant(x[:, :, start:end]) for name, x in parts.items()}
+
+    cache = heads.prefill_cache(**of(0, 9), count=9, max_length=LENGTH)
+    found = []
+    for read, start, end in (
+        (heads.read_chunk, 9, 20),
+        *((heads.decode_step, i, i + 1) for i in range(20, LENGTH)),
+    ):
+        output, cache = read(**of(start, end), cache=cache, position=start)
+        found.append(output)
+    np.testing.assert_allclose(tf.concat(found, axis=2), whole[:, :, 9:], atol=1e-10)
+
+
+@pytest.mark.parametrize(
     "others, message",
     [
         ([], "RoutedBlocks needs a Window without sliding_window .* and no Window"),
