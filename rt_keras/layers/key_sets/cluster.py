@@ -169,11 +169,7 @@ class Cluster(KeySet):
         if self.scaled:
             heads.add_head_weight("routed_scale", initializer="ones")
             heads.add_head_weight("routed_bias")
-        heads.routed_kernel = None
-        if self.kernel_size > 1:
-            initializer = functools.partial(almost_identity, seed=heads.seed_generator)
-            width = self.kernel_size
-            heads.add_head_weight("routed_kernel", width, depth, initializer=initializer)
+        add_routed_kernel(heads, self.kernel_size, depth, heads.seed_generator)
 
     def attend(self, heads, chunk, joins):
         # Queries that are also keys are sorted only once if keys have no separate mask.
@@ -313,7 +309,22 @@ def biased(found, bias):
     return output, logsumexp + tf.cast(bias, logsumexp.dtype)[:, None]
 
 
-def almost_identity(shape, dtype=None, seed=None):
+def add_routed_kernel(heads, kernel_size, depth, seed=None):
+    """Adds the kernel that convolves routed queries to the heads, or None if it has one position.
+
+    Args:
+        heads: the head group, whose attribute `routed_kernel` is set.
+        kernel_size: int, number of positions.
+        depth: int, depth of the queries.
+        seed: int or `keras.random.SeedGenerator` of the initial noise. Defaults to None.
+    """
+    heads.routed_kernel = None
+    if kernel_size > 1:
+        initializer = functools.partial(_almost_identity, seed=seed)
+        heads.add_head_weight("routed_kernel", kernel_size, depth, initializer=initializer)
+
+
+def _almost_identity(shape, dtype=None, seed=None):
     """Initializes a kernel close to the identity, with noise for the previous positions."""
     heads, width, depth = shape
     ones = keras.ops.ones([heads, 1, depth], dtype)

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, key
-from rt_keras.layers.key_sets.cluster import almost_identity, biased
+from rt_keras.layers.key_sets.cluster import add_routed_kernel, biased
 from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.attend import merge_pair
@@ -84,10 +84,7 @@ class RoutedBlocks(SelectedBlocks):
     def build(self, heads, depth, value_depth):
         heads.add_head_weight("routed_scale", initializer="ones")
         heads.add_head_weight("routed_bias")
-        heads.routed_kernel = None
-        if self.kernel_size > 1:
-            width = self.kernel_size
-            heads.add_head_weight("routed_kernel", width, depth, initializer=almost_identity)
+        add_routed_kernel(heads, self.kernel_size, depth)
 
     def attend(self, heads, chunk, joins):
         near, far = self._parts(heads, chunk)
