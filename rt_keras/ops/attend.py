@@ -191,7 +191,7 @@ def weighted_sums(weights, value):
 
 def _is_long(rows, other):
     """Returns whether there are many rows, and matrices with which no others are broadcast."""
-    same = rows.shape[:-2].as_list() == other.shape[:-2].as_list()
+    same = tuple(rows.shape[:-2]) == tuple(other.shape[:-2])
     return same and (rows.shape[-2] or LONG_BLOCK) >= LONG_BLOCK
 
 
