@@ -93,7 +93,15 @@ def _save(path, rows):
     np.save(path, np.concatenate(rows))
 
 
-def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0, share=(0, 1)):
+def training_dataset(
+    packed,
+    sequence_length,
+    batch_size,
+    seed=0,
+    first_batch=0,
+    share=(0, 1),
+    start_token_id=None,
+):
     """Returns endless batches to `fit` a causal language model with `steps_per_epoch`.
 
     Batch b depends only on the text, the seed and b: each pass uses a new random order, computed
@@ -108,6 +116,7 @@ def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0,
         first_batch: int, index of the first batch. Defaults to 0.
         share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
             only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
+        start_token_id: int or None, as for `evaluation_dataset`. Defaults to None.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
@@ -130,19 +139,21 @@ def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0,
     (TensorShape([2, 4]), TensorShape([2, 4]), TensorShape([2, 4]))
     """
     check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
-    text = PackedText(packed)
+    text, length = PackedText(packed), length_after(start_token_id, sequence_length)
 
     def read(numbers):
-        starts = [int(number) * sequence_length for number in numbers]
-        return np.stack([text.row(start, text.length, sequence_length) for start in starts])
+        starts = [int(number) * length for number in numbers]
+        return np.stack([text.row(start, text.length, length) for start in starts])
 
     def batch(numbers):
         rows = tf.numpy_function(read, [numbers], tf.int32)
-        return text.batch(rows, text.length - numbers * sequence_length, sequence_length)
+        return text.batch(rows, text.length - numbers * length, length)
 
-    count = -(-text.length // sequence_length)
+    count = -(-text.length // length)
     numbers = batches_of_numbers(count, batch_size, seed, first_batch, share)
     batches = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if start_token_id is not None:
+        batches = batches.map(starting(start_token_id, text.pad))
     return batches.prefetch(tf.data.AUTOTUNE)
 
 

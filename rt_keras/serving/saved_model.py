@@ -13,6 +13,7 @@ from rt_keras.serving.signatures import (
     generating_function,
     scoring_function,
     text_scoring_function,
+    tokens_of,
 )
 from rt_keras.serving.state_signatures import (
     starting_function,
@@ -54,7 +55,8 @@ def export_saved_model(model, path, max_length=None):
     Raises:
         FileExistsError: if the version exists.
         ModuleNotFoundError: without the extra `serving`.
-        ValueError: if the model has no preprocessor, or `max_length` is out of range.
+        ValueError: if the model has no preprocessor, its tokenizer calls Python, or `max_length` is
+            out of range.
 
     >>> import tempfile
     >>> from rt_keras import data, layers, models
@@ -76,6 +78,7 @@ def export_saved_model(model, path, max_length=None):
             "model must have a preprocessor, since served models map strings to strings. Received: "
             f"model={model} without one"
         )
+    _check_tokenizer(model.preprocessor.tokenizer)
     positions = getattr(model.backbone, "max_sequence_length", None)
     if max_length is None:
         max_length = positions or getattr(model.backbone, "trained_length", None) or MAX_LENGTH
@@ -101,6 +104,17 @@ def export_saved_model(model, path, max_length=None):
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
+
+
+def _check_tokenizer(tokenizer):
+    """Raises a ValueError if a tokenizer calls Python, as KerasHub's for `tekken.json` does."""
+    function = tf.function(lambda texts: tokens_of(tokenizer, texts))
+    graph = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph
+    if any("PyFunc" in operation.type for operation in graph.get_operations()):
+        raise ValueError(
+            "The tokenizer of model must consist of TensorFlow operations, since a SavedModel "
+            f"cannot call Python. Received: {type(tokenizer).__name__}, which calls Python"
+        )
 
 
 def _check_length(max_length, positions):

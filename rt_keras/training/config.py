@@ -40,6 +40,12 @@ class ModelConfig(ModelSection):
     preset: str | None = key(
         None, "folder of a run or a preset with the initial weights, null for random weights"
     )
+    lora_rank: int | None = key(
+        None,
+        "rank of the low-rank updates that are trained instead of an adapted model's weights, null "
+        "to train all weights",
+        AT_LEAST_1,
+    )
 
 
 @dataclasses.dataclass
@@ -163,6 +169,11 @@ class TrainerConfig:
         "whether validations log the divergence of heads, the stability of clusters, and pictures "
         "of centroids and attention",
     )
+
+    @property
+    def dtype(self):
+        """The dtype policy of the model."""
+        return "mixed_bfloat16" if self.mixed_bfloat16 else "float32"
 
 
 @dataclasses.dataclass

@@ -17,16 +17,18 @@ from rt_keras.training.tasks import TASKS
 def check_together(experiment):
     """Raises a ValueError if values of an experiment's configuration are incompatible."""
     task, model, data = experiment.task, experiment.model, experiment.data
-    check_heads(model, task.attentions)
-    check_networks(model)
-    check_convolutions(model)
+    if not task.adapts:
+        check_heads(model, task.attentions)
+        check_networks(model)
+        check_convolutions(model)
     _check_use(experiment.config, task)
     if data.name not in task.data_sets:
         raise ValueError(
             f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_sets.words}"
         )
     task.check(experiment)
-    for name, length, num_layers in task.stacks(experiment):
+    stacks = [] if task.adapts else task.stacks(experiment)
+    for name, length, num_layers in stacks:
         if num_layers:
             check_length(model, name, length)
     _check_steps(experiment.config)

@@ -76,22 +76,23 @@ class Experiment:
         )
 
     def make_model(self):
-        """Creates the model with new weights.
+        """Creates the model, with new weights or, if it is adapted, those of `model.preset`.
 
         It has no preprocessor, because the batches of the task are already preprocessed.
 
         Returns:
             A model of the task's `model_class`.
         """
-        dtype = "mixed_bfloat16" if self.trainer.mixed_bfloat16 else "float32"
-        return self.task.model_class.from_section(self.model, self.vocabulary_size, dtype)
+        return self.task.make_model(self)
 
 
-def load_model(path):
+def load_model(path, dtype=None):
     """Loads the best model of a run, or the model of a preset.
 
     Args:
         path: folder of the run or the preset.
+        dtype: dtype policy. Defaults to None, for Keras's global policy, or that of an adapted
+            model.
 
     Returns:
         A model of one of `rt_keras.training.tasks`.
@@ -110,10 +111,19 @@ def load_model(path):
     >>> type(loaded).__name__, loaded.count_params() == model.count_params()
     ('RoutingTransformerCausalLM', True)
     """
+    return _load_preset(task_folder(path), dtype)
+
+
+def task_folder(path):
+    """Returns the folder of the task in the folder of a run or a preset.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
     path = Path(path)
     for folder in (path / "model", path):
         if (folder / "task.json").is_file():
-            return _load_preset(folder)
+            return folder
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
     if (path / "config.json").is_file():
@@ -174,14 +184,15 @@ def _what_is_in(folder):
     return f"a model of type {config.get('model_type')!r}"
 
 
-def _load_preset(folder):
+def _load_preset(folder, dtype):
     saved = files.read_json(folder / "task.json").get("class_name")
     classes = {task.model_class.__name__: task.model_class for task in TASKS.values()}
-    cls, options = classes.get(saved), {}
+    cls, options = classes.get(saved), {} if dtype is None else {"dtype": dtype}
     config = files.read_json(folder / "config.json")
     if cls is None:
-        # Other tasks use Keras's global dtype policy, adapted models their own.
-        cls, options = _adapted_class(folder, saved), {"dtype": _dtype(config)}
+        cls = adapted_class(folder)
+        # Other tasks use Keras's global dtype policy.
+        options.setdefault("dtype", _dtype(config))
     _check_weights(folder)
     try:
         return cls.from_preset(str(folder), **options)
@@ -189,11 +200,16 @@ def _load_preset(folder):
         raise ValueError(f"{folder} holds a model that cannot be loaded: {error}") from error
 
 
-def _adapted_class(folder, name):
-    """Returns the class of an adapted language model by its name."""
+def adapted_class(folder):
+    """Returns the class of the adapted language model in the folder of a task.
+
+    Raises:
+        ValueError: if it is a model of another kind.
+    """
     from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
     from rt_keras.models.adapted.tasks import TASKS as ADAPTED
 
+    name = files.read_json(folder / "task.json").get("class_name")
     adapted = {cls.__name__: cls for cls in ADAPTED.values()}
     if name not in adapted:
         more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""

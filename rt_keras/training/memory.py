@@ -68,12 +68,14 @@ def state_bytes(experiment):
     >>> round(state_bytes(Experiment(load_config("quickstart"))) / 1e6, 1)
     8.9
     """
-    return 4 * COPIES[experiment.config.optimizer.name] * count_parameters(experiment)
+    # Low-rank updates have few weights of their own.
+    copies = COPIES[experiment.config.optimizer.name] if experiment.model.lora_rank is None else 1
+    return 4 * copies * count_parameters(experiment)
 
 
 def count_parameters(experiment):
     """Counts the weights of the embeddings and of the large matrices in each block."""
-    model, vocabulary_size = experiment.model, experiment.vocabulary_size
+    model, vocabulary_size = experiment.task.sizes(experiment), experiment.vocabulary_size
     inner = _inner_dim(model)
     attention = 4 * model.hidden_dim * inner
     matrices = 3 if model.activation.startswith("geglu") else 2
@@ -100,7 +102,7 @@ def activation_bytes(experiment):
     Args:
         experiment: an `Experiment`.
     """
-    model, task = experiment.model, experiment.task
+    model, task = experiment.task.sizes(experiment), experiment.task
     # Normalized inputs, projections, outputs of attention and of the feed-forward network.
     block = 4 * model.hidden_dim + 4 * _inner_dim(model)
     if model.feed_forward_chunk_size is None:

@@ -148,7 +148,7 @@ def _train(experiment, output, before, strategy, verbose):
         raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
     with strategy.scope():
         model = compiled_model(experiment)
-        if config.model.preset is not None and first_step == 0:
+        if config.model.preset is not None and first_step == 0 and not task.adapts:
             start_from(model, config.model.preset)
     if verbose:
         change = before and run_folder.change_of_schedule(before, config, first_step)

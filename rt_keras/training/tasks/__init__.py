@@ -5,7 +5,7 @@
   documents, and tasks whose models see whole sequences.
 - `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
   `text_classifier.py`, `span.py`: the tasks.
-- `adapted_causal_lm.py`: the task of models of `rt_keras.adapt`, which have no configuration.
+- `adapted_causal_lm.py`: the task of models of `rt_keras.adapt`.
 
 A new task is a file here, its entry in `TASKS` and its tests.
 """
@@ -28,11 +28,9 @@ TASKS = {
         MaskedLMTask(),
         TextClassifierTask(),
         SpanTask(),
+        AdaptedCausalLMTask(),
     )
 }
-
-# All tasks.
-_OF_MODELS = (*TASKS.values(), AdaptedCausalLMTask())
 
 
 def task_of(model):
@@ -47,9 +45,9 @@ def task_of(model):
     Raises:
         ValueError: if no task has a model of this class.
     """
-    tasks = {task.model_class: task for task in _OF_MODELS}
+    tasks = {task.model_class: task for task in TASKS.values()}
     for cls in type(model).__mro__:
         if cls in tasks:
             return tasks[cls]
-    names = ", ".join(task.model_class.__name__ for task in _OF_MODELS)
+    names = ", ".join(task.model_class.__name__ for task in TASKS.values())
     raise ValueError(f"model must be one of {names}. Received: a {type(model).__name__}")

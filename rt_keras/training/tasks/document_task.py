@@ -28,15 +28,18 @@ class DocumentTask(TextTask):
             )
         return documents
 
-    def training_batches(self, experiment, **order):
-        tokenizer, trainer = experiment.preprocessor.tokenizer, experiment.trainer
+    def packed(self, experiment):
+        """Returns the folder of the training split's tokens, after packing it if needed."""
+        tokenizer = experiment.preprocessor.tokenizer
         documents = experiment.load_split("train")
         place = self.packed_split(experiment.data, tokenizer=fingerprint(tokenizer))
-        packed = data_lib.pack_documents(documents, tokenizer, *place)
-        batches = data_lib.training_dataset
+        return data_lib.pack_documents(documents, tokenizer, *place)
+
+    def training_batches(self, experiment, **order):
+        batches, trainer = data_lib.training_dataset, experiment.trainer
         if trainer.stateful:
             batches, order["state_dropout"] = data_lib.stateful_dataset, trainer.state_dropout
-        return batches(packed, experiment.data.sequence_length, **order)
+        return batches(self.packed(experiment), experiment.data.sequence_length, **order)
 
     def count(self, examples):
         counts = data_lib.count_text(examples)

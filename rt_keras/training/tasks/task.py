@@ -26,6 +26,7 @@ class Task:
         label_name: string, the name of a label, such as "token".
         examples: string, the name of the task's examples, such as "texts".
         generates: the output of `rt-keras generate` with the model: "text", "image" or None.
+        adapts: bool, whether the model is one of `rt_keras.adapt`, which `model.preset` names.
         continues_text: bool, whether the model continues one text, token by token, so that it can
             be streamed, exported and analyzed for causality.
     """
@@ -41,6 +42,7 @@ class Task:
     examples = "examples"
     generates = None
     continues_text = False
+    adapts = False
 
     @property
     def loss_name(self):
@@ -78,6 +80,15 @@ class Task:
     def tokens(self, experiment):
         """Returns the number of tokens in one example, for the speed. Defaults to `predictions`."""
         return self.predictions(experiment)
+
+    def make_model(self, experiment):
+        """Creates the model of an experiment; see `Experiment.make_model`."""
+        section, dtype = experiment.model, experiment.config.trainer.dtype
+        return self.model_class.from_section(section, experiment.vocabulary_size, dtype)
+
+    def sizes(self, experiment):
+        """Returns the `ModelSection` with the sizes of the model of an experiment."""
+        return experiment.model
 
     # The configuration.
 

@@ -1,5 +1,6 @@
-"""Writes the folder of a tiny Llama, Qwen 3 or SmolLM3 in Hugging Face's layout."""
+"""Writes the folder of a tiny Llama, Qwen 3, SmolLM3 or Mistral in Hugging Face's layout."""
 
+import io
 import json
 
 import numpy as np
@@ -39,6 +40,14 @@ SMOLLM3 = {
     "no_rope_layers": [1, 0],
     "layer_types": ["full_attention"] * 2,
 }
+# The same of Mistral's models since version 0.2, which have no window.
+MISTRAL = {
+    "architectures": ["MistralForCausalLM"],
+    "model_type": "mistral",
+    "vocab_size": 15,
+    "head_dim": 8,
+    "tie_word_embeddings": False,
+}
 
 
 def write_llama(folder, without=(), shards=1, dtype="float32", **config):
@@ -73,6 +82,8 @@ def write_llama(folder, without=(), shards=1, dtype="float32", **config):
     for name, content in files.items():
         if name not in without:
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    if config["model_type"] == "mistral":
+        (folder / "tokenizer.model").write_bytes(_sentence_piece())
     if "model.safetensors" not in without:
         _write_weights(folder, _weights(config, dtype), shards)
     return folder
@@ -84,6 +95,20 @@ def _vocabulary():
     others = [byte for byte in range(256) if byte not in printable]
     tokens = [*map(chr, printable), *(chr(256 + number) for number in range(len(others)))]
     return {token: number for number, token in enumerate([*tokens, *map(_merged, MERGES)])}
+
+
+def _sentence_piece():
+    """Returns a SentencePiece model with Mistral's special tokens."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["the cat and the dog", "the end"] * 20),
+        model_writer=model,
+        vocab_size=MISTRAL["vocab_size"],
+        minloglevel=2,
+    )
+    return model.getvalue()
 
 
 def _merges(config):
@@ -115,6 +140,8 @@ def _weights(config, dtype):
     if config["model_type"] == "qwen3":
         shapes |= {"self_attn.q_norm": (depth,), "self_attn.k_norm": (depth,)}
     found = {"model.embed_tokens": (config["vocab_size"], size), "model.norm": (size,)}
+    if not config["tie_word_embeddings"]:
+        found["lm_head"] = (config["vocab_size"], size)
     for number in range(CONFIG["num_hidden_layers"]):
         found |= {f"model.layers.{number}.{name}": shape for name, shape in shapes.items()}
     return {

@@ -56,6 +56,13 @@ def test_windows_of_qwen_stay():
     assert np.abs(outputs_of(adapted, inputs) - whole).max() > 1e-2
 
 
+def test_mistral_without_a_window():
+    original = make_backbone("Mistral", sliding_window=None, head_dim=8)
+    inputs = make_inputs(original)
+    adapted = rt_keras.adapt(original, [FullHeads(4)])
+    np.testing.assert_allclose(outputs_of(adapted, inputs), outputs_of(original, inputs), atol=1e-5)
+
+
 def test_only_chosen_layers_change(bert):
     inputs = make_inputs(bert)
     adapted = rt_keras.adapt(bert, SPARSE, layers=[1])

@@ -11,7 +11,8 @@ import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models.adapted.architectures import ARCHITECTURES
 from rt_keras.models.adapted.folders import MODEL_TYPES, load_model
-from tests.models.adapted.llama_folder import QWEN3, SMOLLM3, SPECIAL, write_llama
+from tests.models.adapted.checks import make_backbone
+from tests.models.adapted.llama_folder import MISTRAL, QWEN3, SMOLLM3, SPECIAL, write_llama
 
 TEXT = f"the cat and the dog{SPECIAL[2]} the end"
 HEADS = [FullHeads(4)]
@@ -39,7 +40,9 @@ def test_folders_give_what_kerashub_gives(tmp_path, shards):
     np.testing.assert_array_equal(logits(restored), logits(original))
 
 
-@pytest.mark.parametrize(("family", "config"), [("Qwen3", QWEN3), ("SmolLM3", SMOLLM3)])
+@pytest.mark.parametrize(
+    ("family", "config"), [("Qwen3", QWEN3), ("SmolLM3", SMOLLM3), ("Mistral", MISTRAL)]
+)
 def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_path):
     write_llama(tmp_path / "model", **config)
     original = keras_hub.models.CausalLM.from_preset(str(tmp_path / "model"))
@@ -55,6 +58,24 @@ def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_
     for task in tasks:
         task.compile(sampler="greedy")
     assert len({task.generate("the cat", max_length=20) for task in tasks}) == 1
+
+
+def test_mistral_with_the_tokenizer_of_tekken_files(tmp_path):
+    vocabulary = {
+        name: number for number, name in enumerate(["<unk>", "<s>", "</s>", *"thcaĠ", "th"])
+    }
+    tokenizer = keras_hub.tokenizers.MistralTekkenTokenizer(vocabulary, ["t h"], r"\s?\S+")
+    preprocessor = keras_hub.models.MistralCausalLMPreprocessor(tokenizer, sequence_length=16)
+    backbone = make_backbone("Mistral", sliding_window=None, head_dim=8)
+    original = keras_hub.models.MistralCausalLM(backbone=backbone, preprocessor=preprocessor)
+    adapted = rt_keras.adapt(original, HEADS)
+    adapted.save_to_preset(tmp_path / "adapted")
+    loaded = keras_hub.models.CausalLM.from_preset(str(tmp_path / "adapted"))
+    expected = logits(original, "that cat")
+    for task in (adapted, loaded, rt_keras.restore(adapted)):
+        np.testing.assert_allclose(logits(task, "that cat"), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="MistralTekkenTokenizer, which calls Python"):
+        rt_keras.serving.export_saved_model(adapted, tmp_path / "served")
 
 
 def test_lengths_can_be_chosen(tmp_path):

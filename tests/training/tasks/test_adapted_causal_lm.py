@@ -4,7 +4,10 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.layers import LocalHeads
+from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
+from rt_keras.training.experiment import Experiment, load_model
+from rt_keras.training.run import train
 from rt_keras.training.tasks import TASKS, task_of
 from tests.models.adapted.llama_folder import write_llama
 
@@ -18,10 +21,99 @@ def model(tmp_path_factory):
     return adapted
 
 
-def test_the_task_is_no_kind_of_a_configuration(model):
+@pytest.fixture(scope="module")
+def preset(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapted")
+    model.save_to_preset(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(preset, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    text = "the cat and the dog sat on the mat, and then the end of it. " * 60
+    (folder / "tale.txt").write_text(text)
+    return {
+        "model.kind": "adapted_causal_lm",
+        "model.preset": str(preset),
+        "model.lora_rank": 2,
+        "data.name": "text_file",
+        "data.directory": str(folder / "tale.txt"),
+        "data.data_dir": str(folder / "prepared"),
+        "data.sequence_length": 12,
+        "data.batch_size": 2,
+        "optimizer.learning_rate": 5e-2,
+        "schedule.name": "constant",
+        "schedule.warmup_steps": 0,
+        "trainer.steps": 4,
+        "trainer.validation_every": 2,
+        "trainer.validation_batches": 2,
+        "trainer.checkpoint_every": 2,
+    }
+
+
+def test_a_model_has_the_task_of_its_kind(model):
     task = task_of(model)
+    assert task is TASKS["adapted_causal_lm"]
     assert task.continues_text and task.generates == "text"
-    assert task not in TASKS.values()
+
+
+def test_sequences_of_training_begin_with_the_start_token(settings, model):
+    experiment = Experiment(make_config(settings))
+    inputs, labels, weights = next(iter(experiment.training_batches()))
+    ids = inputs["token_ids"].numpy()
+    assert ids.shape == (2, 12) and not weights.numpy()[:, 0].any()
+    assert (ids[:, 0] == model.preprocessor.tokenizer.start_token_id).all()
+    real = weights.numpy()[:, :-1] > 0
+    np.testing.assert_array_equal(labels.numpy()[:, :-1][real], ids[:, 1:][real])
+
+
+@pytest.mark.end_to_end
+def test_low_rank_updates_are_trained_saved_and_resumed(settings, model, tmp_path):
+    config = make_config(settings)
+    train(config, tmp_path / "whole", verbose=0)
+    train(make_config({**settings, "trainer.steps": 2}), tmp_path / "parts", verbose=0)
+    train(config, tmp_path / "parts", resume=True, verbose=0)
+    whole, parts = (load_model(tmp_path / name) for name in ("whole", "parts"))
+    moved = set()
+    for original, first, second in zip(model.weights, whole.weights, parts.weights, strict=True):
+        np.testing.assert_array_equal(first, second)
+        if np.abs(np.asarray(first) - np.asarray(original)).max() > 0:
+            moved.add(original.path.split("/")[-2])
+    assert moved == {"query", "value"}
+    examples = Experiment(config).load_split("test")
+    scores = [evaluate(x, examples, 1)["nats_per_token"] for x in (model, whole)]
+    assert scores[1] < scores[0]
+
+
+@pytest.mark.end_to_end
+def test_all_weights_are_trained_without_a_rank(settings, model, tmp_path):
+    train(make_config({**settings, "model.lora_rank": None}), tmp_path / "run", verbose=0)
+    trained = load_model(tmp_path / "run")
+    pairs = zip(model.trainable_weights, trained.trainable_weights, strict=True)
+    assert all(np.abs(np.asarray(a) - np.asarray(b)).max() > 0 for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model.preset": None}, "model.preset must be set for kind adapted_causal_lm"),
+        ({"model.preset": "nowhere"}, "nowhere holds neither a run nor a preset"),
+        ({"model.num_layers": 3}, "model.num_layers is 3, but .* is that of model.preset"),
+        ({"model.local.num_heads": 3}, "model.local.num_heads is 3, but .* sets its heads"),
+        ({"model.kind": "causal_lm"}, "model.lora_rank is 2, but a model of kind causal_lm"),
+        ({"trainer.stateful": True}, "trainer.stateful is True, but a model of kind adapted"),
+        ({"data.sequence_length": 10**9}, "training needs at least .* of memory"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, change, message, tmp_path):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        train(make_config({**settings, **change}), tmp_path / "run", verbose=0)
+
+
+def test_only_adapted_models_are_accepted(settings, tiny_run, tmp_path):
+    with pytest.raises(ValueError, match="holds a RoutingTransformerCausalLM, which is not"):
+        train(make_config({**settings, "model.preset": str(tiny_run)}), tmp_path, verbose=0)
 
 
 def nats_of(model, tokens):
