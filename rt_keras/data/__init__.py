@@ -22,6 +22,7 @@ _NAMES = {
     "masking": "masked_batches",
     "examples": "pack_examples",
     "shards": "check_packed",
+    "idx_images": "IdxImages",
     "images": "load_images training_images evaluation_images",
     "csv_folder": "CsvFolder",
     "labeled_texts": "load_labeled_texts training_labeled_texts evaluation_labeled_texts",

@@ -9,26 +9,30 @@ from rt_keras.data.examples import shuffled_batches
 # Image shape of each set.
 SHAPES = {"cifar10": (32, 32, 3), "downsampled_imagenet": (64, 64, 3), "mnist": (28, 28, 1)}
 SETS = DataSets(
-    f"one of {', '.join(SHAPES)}",
+    f"one of {', '.join(SHAPES)}, or idx_images",
     "|".join(SHAPES),
+    {"idx_images": "IdxImages"},
     renamed={"downsampled_imagenet": "downsampled_imagenet/64x64"},
 )
 # Slices of "train" for sets without a validation split.
 HELD_OUT = {"train": "[:90%]", "validation": "[90%:]"}
 
 
-def load_images(name, split, data_dir=None):
+def load_images(name, split, data_dir=None, directory=None):
     """Loads the images of one split; TensorFlow Datasets downloads the set if needed.
 
     Args:
         name: "cifar10" (60,000 images of 32x32 in 10 classes), "mnist" (70,000 digits of 28x28) or
             "downsampled_imagenet" (1.33 million images of 64x64 without classes; if its download is
-            no longer offered, `data_dir` must hold a prepared copy).
+            no longer offered, `data_dir` must hold a prepared copy); or "idx_images", the images of
+            a folder in the format of MNIST, see `IdxImages`.
         split: "train", "validation" or "test". CIFAR-10 and MNIST have no validation set, so
             "validation" is the last 10% of their training images (5,000 and 6,000), which "train"
-            then excludes. ImageNet's test set is not public; papers report "validation".
+            then excludes; the same applies to a folder without one. ImageNet's test set is not
+            public; papers report "validation".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
+        directory: path of the folder, for "idx_images" only. Defaults to None.
 
     Returns:
         `tf.data.Dataset` of dictionaries, in a fixed order: "images", uint8
@@ -59,14 +63,16 @@ def load_images(name, split, data_dir=None):
     """
     from rt_keras.data import tfds_sets
 
-    builder = tfds_sets.prepare(SETS.builder(name, data_dir=data_dir))
+    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
     if "validation" not in builder.info.splits and split in HELD_OUT:
         examples = tfds_sets.read(builder, "train", HELD_OUT[split])
     else:
         examples = tfds_sets.read(builder, split)
 
+    shape = SHAPES.get(name) or builder.image_shape
+
     def rename(example):
-        images = {"images": tf.ensure_shape(example["image"], SHAPES[name])}
+        images = {"images": tf.ensure_shape(example["image"], shape)}
         if "label" in example:
             images["labels"] = tf.cast(example["label"], tf.int32)
         return images

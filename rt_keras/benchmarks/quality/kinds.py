@@ -221,6 +221,7 @@ KINDS = {
     # The first block is that of `gated_delta`.
     "gated_delta_below": local,
     "gated_delta_below_routing": partial(local_routing, kernel_size=4),
+    "gated_delta_below_routed_blocks": routed_blocks,
 }
 FROZEN = ("frozen_centroids", "local_routing_frozen")
 # The kinds of the first block, if the others have another one.
@@ -231,6 +232,7 @@ FIRST = {
     "full_convolution_above": "local_convolution",
     "gated_delta_below": "gated_delta",
     "gated_delta_below_routing": "gated_delta",
+    "gated_delta_below_routed_blocks": "gated_delta",
 }
 # Kinds with convolutions of queries, keys and values.
 CONVOLVED = (

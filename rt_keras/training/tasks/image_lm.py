@@ -19,7 +19,7 @@ class ImageLMTask(Task):
 
     kind = "image_lm"
     model_class = models.RoutingTransformerImageLM
-    keys = ("model.image.",)
+    keys = ("model.image.", "data.directory")
     data_sets = SETS
     units = (("bits_per_dimension", ".4f"), ("nats_per_token", ".4f"))
     examples = "images"
@@ -44,15 +44,17 @@ class ImageLMTask(Task):
             )
 
     def load_split(self, data, split, preprocessor=None):
-        return data_lib.load_images(data.name, split, data_dir=data.data_dir)
+        return data_lib.load_images(data.name, split, data.data_dir, data.directory)
 
     def training_batches(self, experiment, **order):
         images = experiment.load_split("train")
+        _check_shape(images, experiment.model.image.shape)
         packed = data_lib.pack_examples(images, *self.packed_split(experiment.data))
         conditional = experiment.model.image.num_classes is not None
         return data_lib.training_images(packed, class_conditional=conditional, **order)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
+        _check_shape(examples, model.backbone.image_shape)
         return data_lib.evaluation_images(
             examples, batch_size, class_conditional=model.backbone.num_classes is not None
         )
@@ -67,3 +69,14 @@ class ImageLMTask(Task):
     def scores(self, sums, counts):
         nats, tokens = sums["nats"], sums["labels"]
         return {"bits_per_dimension": bits(nats / tokens), "nats_per_token": nats / tokens}
+
+
+def _check_shape(images, shape):
+    """Raises a ValueError if images do not have the shape of the model."""
+    found = tuple(images.element_spec["images"].shape)
+    if found != tuple(shape):
+        sizes = (" x ".join(map(str, sides)) for sides in (found, shape))
+        raise ValueError(
+            "The images are {} and those of the model {}; set model.image.height, width and "
+            "channels to the size of the images".format(*sizes)
+        )

@@ -1,0 +1,194 @@
+"""A folder of images in the IDX format of MNIST as a TensorFlow dataset."""
+
+import gzip
+import math
+import re
+import struct
+import zlib
+
+import numpy as np
+
+from rt_keras import extras
+from rt_keras.data.text_folder import TextFolder, wrong_folder
+
+with extras.needed("train", "Reading data sets"):
+    import tensorflow_datasets as tfds
+
+# The names of the splits in the names of files.
+SPLIT_NAMES = {"train": "train", "validation": "validation", "test": "(?:t10k|test)"}
+FILE_NAME = r"(?:.+-)?{split}-{content}[-.]idx\d-ubyte(?:\.gz)?"
+# The code of unsigned bytes in a header.
+UNSIGNED_BYTE = 8
+
+
+class IdxImages(TextFolder):
+    """Builder of a dataset with the images of a folder in the IDX format of MNIST.
+
+    The file of a split is named like `train-images-idx3-ubyte`, `t10k-images-idx3-ubyte` or
+    `test-images-idx3-ubyte`, with anything before it and a hyphen, and may end in `.gz`. It holds
+    unsigned bytes of shape `[images, height, width]` or `[images, height, width, channels]`. Files
+    named `labels` in the same way, such as `train-labels-idx1-ubyte`, hold the number of the class
+    of each image. Either all splits have one or none has. A split without a file does not exist.
+
+    Features: "image", uint8 `[height, width, channels]`; "label", if there are labels.
+
+    Args:
+        directory: path of the folder.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist or has no such file.
+        ValueError: if a file is damaged, is not of unsigned bytes or of the wrong number of
+            dimensions, if splits differ in the size of their images or in having labels, or if
+            there are not as many labels as images.
+
+    Example:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp(), "digits")
+    >>> folder.mkdir()
+    >>> header = struct.pack(">HBB3I", 0, UNSIGNED_BYTE, 3, 1, 2, 2)
+    >>> _ = (folder / "train-images-idx3-ubyte").write_bytes(header + bytes([0, 1, 2, 3]))
+    >>> builder = IdxImages(folder, data_dir=tempfile.mkdtemp())
+    >>> builder.download_and_prepare()
+    >>> for example in tfds.as_numpy(builder.as_dataset(split="train")):
+    ...     print(example["image"][..., 0])
+    [[0 1]
+     [2 3]]
+    """
+
+    split_files = "a file like {split}-images-idx3-ubyte"
+
+    def _files_by_split(self):
+        if not self.directory.is_dir():
+            raise wrong_folder("directory must be a folder of IDX files", self.directory)
+        files = {split: self._files_of(split) for split in SPLIT_NAMES}
+        files = {split: names for split, names in files.items() if names}
+        if not files:
+            problem = "directory must hold files like train-images-idx3-ubyte"
+            raise wrong_folder(problem, self.directory)
+        self._check(files)
+        return files
+
+    def _files_of(self, split):
+        """Returns the names of the images and, if there are any, of the labels of a split."""
+        found = []
+        for content in ("images", "labels"):
+            name = re.compile(FILE_NAME.format(split=SPLIT_NAMES[split], content=content))
+            names = sorted(
+                path.name for path in self.directory.iterdir() if name.fullmatch(path.name)
+            )
+            if len(names) > 1:
+                raise ValueError(
+                    f"{self.directory} has several files of {split} {content}: {', '.join(names)}. "
+                    "Keep one of them"
+                )
+            if not names and content == "images":
+                return []
+            found += names
+        return found
+
+    def _check(self, files):
+        """Checks the headers of all files, and keeps the shape of an image."""
+        if len({len(names) for names in files.values()}) > 1:
+            lists = [f"{split}: {', '.join(names)}" for split, names in files.items()]
+            raise ValueError(
+                f"{self.directory} must have labels for all splits or for none. It has "
+                f"{'; '.join(lists)}"
+            )
+        shapes = {}
+        for images, *labels in files.values():
+            count, *shapes[images] = self._shape(images, (3, 4))
+            for name in labels:
+                (number,) = self._shape(name, (1,))
+                if number != count:
+                    raise ValueError(
+                        f"{self.directory / name} has {number:,} labels for the {count:,} images "
+                        f"of {images}"
+                    )
+        first, *others = shapes
+        for name in others:
+            if shapes[name] != shapes[first]:
+                raise ValueError(
+                    f"{self.directory / name} has images of {_in_words(shapes[name])}, and {first} "
+                    f"of {_in_words(shapes[first])}; they must be of one size"
+                )
+        self.has_labels = len(files[next(iter(files))]) > 1
+        self.image_shape = (*shapes[first], 1)[:3]
+
+    def _shape(self, name, dimensions):
+        with self._open(name) as file:
+            return read_shape(file, self.directory / name, dimensions)
+
+    def _open(self, name):
+        path = self.directory / name
+        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+    def _info(self):
+        features = {"image": tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
+        if self.has_labels:
+            features["label"] = np.int64
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=f"The images of {self.directory}.",
+            features=tfds.features.FeaturesDict(features),
+        )
+
+    def _generate_examples(self, names):
+        images, *labels = (self._read(name) for name in names)
+        for number, image in enumerate(images.reshape(-1, *self.image_shape)):
+            classes = [("label", int(x[number])) for x in labels]
+            yield number, {"image": image, **dict(classes)}
+
+    def _read(self, name):
+        """Returns the array in a file."""
+        path = self.directory / name
+        with self._open(name) as file:
+            shape = read_shape(file, path, (1, 3, 4))
+            try:
+                content = file.read()
+            except (EOFError, OSError, zlib.error) as error:
+                raise ValueError(f"{path} is truncated or damaged ({error})") from None
+        if len(content) != math.prod(shape):
+            raise ValueError(
+                f"{path} is truncated or damaged: it must have {math.prod(shape):,} bytes after "
+                f"its header and has {len(content):,}"
+            )
+        return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def read_shape(file, path, dimensions):
+    """Reads the header of an IDX file.
+
+    Args:
+        file: binary file, at its beginning.
+        path: its path, for error messages.
+        dimensions: tuple of ints, the allowed numbers of dimensions.
+
+    Returns:
+        Tuple of ints, the shape of the array that follows.
+
+    Raises:
+        ValueError: if it is no such file.
+    """
+    try:
+        zero, kind, count = struct.unpack(">HBB", file.read(4))
+        if zero or kind != UNSIGNED_BYTE:
+            raise ValueError(f"{path} is not an IDX file of unsigned bytes")
+        shape = struct.unpack(f">{count}I", file.read(4 * count))
+    except (EOFError, OSError, zlib.error, struct.error):
+        raise ValueError(f"{path} is truncated, or not an IDX file") from None
+    if count not in dimensions:
+        allowed = " or ".join(map(str, dimensions))
+        raise ValueError(
+            f"{path} has {count} dimensions; it must have {allowed}: are its labels and images "
+            "exchanged?"
+        )
+    return shape
+
+
+def _in_words(shape):
+    return " x ".join(map(str, shape))
