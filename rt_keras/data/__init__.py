@@ -28,6 +28,7 @@ _NAMES = {
     "labeled_texts": "load_labeled_texts training_labeled_texts evaluation_labeled_texts",
     "questions": "load_questions training_questions evaluation_questions",
     "pairs_folder": "PairsFolder",
+    "parallel_documents": "ParallelDocuments",
     "pairs": "load_pairs training_pairs evaluation_pairs",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

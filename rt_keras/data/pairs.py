@@ -5,10 +5,10 @@ from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
 SETS = DataSets(
-    "pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed, or a set of WMT with its "
-    "languages, such as wmt14_translate/de-en",
+    "pairs_folder, parallel_documents, scientific_papers/arxiv, scientific_papers/pubmed, or a set "
+    "of WMT with its languages, such as wmt14_translate/de-en",
     r"wmt(\d\d|_t2t)_translate/[a-z]{2}-[a-z]{2}|scientific_papers/(arxiv|pubmed)",
-    folders={"pairs_folder": "PairsFolder"},
+    folders={"pairs_folder": "PairsFolder", "parallel_documents": "ParallelDocuments"},
 )
 
 
@@ -16,12 +16,13 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     """Loads the pairs of texts of one split.
 
     Args:
-        name: "pairs_folder" (the parallel files of `directory`; see `PairsFolder`), or a set
-            downloaded by TensorFlow Datasets if needed: "wmt13_translate/..." to
-            "wmt19_translate/..." and "wmt_t2t_translate/..." with a pair of languages, such as
-            "wmt14_translate/de-en"; "scientific_papers/arxiv" or "scientific_papers/pubmed".
+        name: "pairs_folder" (the parallel files of `directory`; see `PairsFolder`),
+            "parallel_documents" (its two folders; see `ParallelDocuments`), or a set downloaded
+            by TensorFlow Datasets if needed: "wmt13_translate/..." to "wmt19_translate/..." and
+            "wmt_t2t_translate/..." with a pair of languages, such as "wmt14_translate/de-en";
+            "scientific_papers/arxiv" or "scientific_papers/pubmed".
         split: "train", "validation" or "test".
-        directory: path of the folder for "pairs_folder".
+        directory: path of the folder for "pairs_folder" and "parallel_documents".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
         reverse: bool, whether to swap source and target. If False, the source is the first language

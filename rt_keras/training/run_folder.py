@@ -193,4 +193,5 @@ def _absolute(path):
     """Makes a path absolute, unless it is a URL or begins with a home folder."""
     if path is None or "://" in path or path.startswith("~"):
         return path
-    return str(Path(path).resolve())
+    # The folders of parallel documents may be two.
+    return os.pathsep.join(str(Path(part).resolve()) for part in path.split(os.pathsep))
