@@ -5,16 +5,11 @@ Models that differ only in their attention heads are trained on tasks that need 
 """
 
 import itertools
-import json
-import multiprocessing
-import signal
 
-from rt_keras import progress
-from rt_keras.benchmarks import options
+from rt_keras.benchmarks import options, training_runs
 from rt_keras.benchmarks.quality import report
 from rt_keras.benchmarks.quality.kinds import KINDS, POSITIONS
 from rt_keras.benchmarks.quality.tasks import TASKS, TESTS, make_task
-from rt_keras.files import write_json
 from rt_keras.options import add_integers, add_options, add_plot, check_picture, check_range
 
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
@@ -81,20 +76,9 @@ def main(args):
         ValueError: if an option is out of range, or the file belongs to another benchmark.
     """
     check(args)
-    result = options.earlier(args.json, {"benchmark": "quality", "figures": []})
-    done = {_identity(figure["settings"]): figure for figure in result["figures"]}
     runs = itertools.product(*map(dict.fromkeys, (args.tasks, args.seeds, args.kinds)))
     wanted = [run_settings(args, task, kind, seed) for task, seed, kind in runs]
-    for settings in wanted:
-        if _identity(settings) in done:
-            progress.say(f"{describe(settings)}: already in {args.json}")
-            continue
-        figure = train_alone(settings)
-        done[_identity(settings)] = figure
-        result["figures"].append(figure)
-        if args.json:
-            write_json(args.json, result)
-    figures = [done[_identity(settings)] for settings in wanted]
+    result, figures = training_runs.figures_of(args.json, "quality", wanted, train_alone, describe)
     scores = {name: make_task(name, args.length, args.directory).score for name in args.tasks}
     print(report.report(figures, scores))
     if args.plot:
@@ -155,50 +139,10 @@ def run_settings(args, task, kind, seed):
     }
 
 
-def _identity(settings):
-    return json.dumps(settings, sort_keys=True)
-
-
 def train_alone(settings):
-    """Trains a model in a separate process, so that the peak memory is that of this run.
-
-    Args:
-        settings: dictionary; see `rt_keras.benchmarks.quality.training.train`.
-
-    Returns:
-        The dictionary that `train` returns.
-
-    Raises:
-        ChildProcessError: if the process ends without an answer, as when memory runs out.
-        Exception: if `train` raises one.
-    """
-    name = describe(settings)
-    steps, context = settings["steps"], multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_train_for, args=(theirs, settings), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        with progress.bar(f"training {name}", steps, "steps") as update:
-            while True:
-                kind, answer = ours.recv()
-                if kind == "step":
-                    update(completed=answer)
-                elif kind == "test":
-                    update(note=answer["note"])
-                    progress.say(f"{name}: step {answer['step']} of {steps}, {answer['note']}")
-                elif kind == "error":
-                    raise answer
-                else:
-                    return answer
-    except EOFError:
-        process.join()
-        raise ChildProcessError(
-            f"training {name} ended with status {process.exitcode}, perhaps because memory ran out"
-        ) from None
-    finally:
-        process.terminate()
-        process.join()
+    """Trains a model in a separate process; see `rt_keras.benchmarks.quality.training.train`."""
+    target = "rt_keras.benchmarks.quality.training:train"
+    return training_runs.train_alone(target, settings, describe(settings))
 
 
 def describe(settings):
@@ -208,16 +152,3 @@ def describe(settings):
     'full on mqar, seed 0'
     """
     return f"{settings['kind']} on {settings['task']}, seed {settings['seed']}"
-
-
-def _train_for(connection, settings):
-    """Trains in a child process, and sends progress and the result to the parent."""
-    from rt_keras.benchmarks.quality.training import train
-
-    # The parent handles interrupts and ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        answer = "done", train(settings, lambda *message: connection.send(message))
-    except Exception as error:
-        answer = "error", error
-    connection.send(answer)

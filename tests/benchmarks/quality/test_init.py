@@ -1,6 +1,5 @@
 import argparse
 import json
-import multiprocessing
 import subprocess
 import sys
 
@@ -128,59 +127,6 @@ def test_the_command_imports_nothing_heavy():
     script += "print(sorted({'tensorflow', 'keras', 'numpy'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.stdout == "[]\n", result.stderr
-
-
-RUN = {"task": "recall", "kind": "local_and_nearest", "seed": 0, "steps": 20}
-
-
-class Answers:
-    """Replaces the process of a run, with all its messages already sent."""
-
-    def __init__(self, monkeypatch, *messages):
-        self.messages, self.exitcode, self.ended = list(messages), -9, False
-        context = multiprocessing.get_context("spawn")
-        monkeypatch.setattr(context.__class__, "Process", lambda _, target, args, daemon: self)
-        monkeypatch.setattr(context.__class__, "Pipe", lambda _: (self, self))
-
-    def recv(self):
-        if not self.messages:
-            raise EOFError
-        return self.messages.pop(0)
-
-    def start(self):
-        pass
-
-    close = join = start
-
-    def terminate(self):
-        self.ended = True
-
-
-def test_the_answer_of_the_process_comes_after_its_reports(monkeypatch, capsys):
-    process = Answers(
-        monkeypatch,
-        ("step", 1),
-        ("test", {"step": 1, "note": "accuracy 0.500"}),
-        ("done", {"weights": 3}),
-    )
-    assert quality.train_alone(RUN) == {"weights": 3}
-    lines = capsys.readouterr().err.splitlines()
-    name = "local_and_nearest on recall, seed 0"
-    assert lines == [f"training {name}", f"{name}: step 1 of 20, accuracy 0.500"]
-    assert process.ended
-
-
-def test_errors_of_the_process_are_raised(monkeypatch):
-    process = Answers(monkeypatch, ("error", FloatingPointError("the loss is nan at step 3")))
-    with pytest.raises(FloatingPointError, match="step 3"):
-        quality.train_alone(RUN)
-    assert process.ended
-
-
-def test_a_process_that_is_gone_is_reported(monkeypatch):
-    Answers(monkeypatch, ("step", 1))
-    with pytest.raises(ChildProcessError, match="seed 0 ended with status -9, perhaps because"):
-        quality.train_alone(RUN)
 
 
 @pytest.mark.end_to_end
