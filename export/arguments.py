@@ -15,6 +15,7 @@ INPUT_TYPES = {
     "score": {"ids": "int32"},
     "score_text": {"texts": "string"},
     "generate": {"prompts": "string", **SAMPLING},
+    "translate": {"texts": "string", **SAMPLING},
     "new_state": {"rows": "int32"},
     "score_next": {"ids": "int32"},
     "generate_next": {"prompts": "string", **SAMPLING},
@@ -43,20 +44,23 @@ def parse(description, server, argv=None):
     text.add_argument("texts", nargs="+")
     generate = signatures.add_parser("generate", help="continue prompts")
     generate.add_argument("prompts", nargs="+")
-    generate.add_argument("--max-new-tokens", type=int, default=64)
-    generate.add_argument("--temperature", type=float, default=1.0)
-    generate.add_argument("--top-p", type=float, default=1.0)
-    generate.add_argument("--top-k", type=int, default=0)
-    generate.add_argument("--seed", type=int, default=0)
+    translate = signatures.add_parser("translate", help="translate texts")
+    translate.add_argument("texts", nargs="+")
+    for sampled in (generate, translate):
+        sampled.add_argument("--max-new-tokens", type=int, default=64)
+        sampled.add_argument("--temperature", type=float, default=1.0)
+        sampled.add_argument("--top-p", type=float, default=1.0)
+        sampled.add_argument("--top-k", type=int, default=0)
+        sampled.add_argument("--seed", type=int, default=0)
     inputs = vars(parser.parse_args(argv))
     server, signature = inputs.pop("server"), inputs.pop("signature").replace("-", "_")
     if signature == "score":
         inputs["ids"] = [inputs["ids"]]
-    elif signature == "generate":
-        # One value per prompt, so that a server can join requests to batches.
-        count = len(inputs["prompts"])
+    elif signature in ("generate", "translate"):
+        # One value per text, so that a server can join requests to batches.
+        count = len(inputs["prompts" if signature == "generate" else "texts"])
         inputs = {
-            name: value if name == "prompts" else [value] * count for name, value in inputs.items()
+            name: [value] * count if name in SAMPLING else value for name, value in inputs.items()
         }
     return server, signature, inputs
 

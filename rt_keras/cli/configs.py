@@ -28,12 +28,13 @@ def main(args):
 def _list_configs():
     """Prints the name of each configuration, its causality, and the first comment of its file."""
     from rt_keras.keys import read_section
-    from rt_keras.models.model_section import ModelSection, is_strictly_causal
+    from rt_keras.models.model_section import is_strictly_causal
+    from rt_keras.training.config import ModelConfig
 
     found = {}
     for name in config_files.published_names():
         values = config_files.read_config(name)["model"]
-        causal = is_strictly_causal(read_section(ModelSection, values, "model."))
+        causal = is_strictly_causal(read_section(ModelConfig, values, "model."))
         found[name] = {"summary": config_files.read_summary(name), "strictly_causal": causal}
     rows = [
         (name, "yes" if config["strictly_causal"] else "no", config["summary"])

@@ -21,18 +21,26 @@ def add_arguments(parser):
 
 def main(args):
     """Writes a model as a SavedModel and lists its non-standard operations."""
-    from rt_keras.models.stateful import why_not_stateful
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops
 
     model, task = options.load_model(args.model)
-    if not task.continues_text:
-        raise ValueError(f"--model {args.model} must be a causal language model")
+    if not task.is_served:
+        raise ValueError(f"--model {args.model} must be a language model that writes text")
     with progress.bar("tracing and exporting"):
         path = export_saved_model(model, args.output, args.max_length)
-    more = "" if why_not_stateful(model.backbone) else ", new_state, score_next and generate_next"
-    print(f"wrote the SavedModel {path}: score, score_text, generate{more}")
+    print(f"wrote the SavedModel {path}: {', '.join(_signatures(path))}")
     foreign = foreign_ops(path)
     for name, reason in foreign.items():
         print(f"its operation {name} is {reason}")
     return {"saved_model": str(path), "foreign_ops": foreign}
+
+
+def _signatures(path):
+    """Returns the names of a SavedModel's signatures."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = (path / "saved_model.pb").read_bytes()
+    (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    own = {"serving_default", "__saved_model_init_op"}
+    return sorted(set(graph.signature_def) - own)

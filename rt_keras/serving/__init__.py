@@ -2,6 +2,7 @@
 
 - `saved_model.py`: writes a model, its signatures and its warm-up requests.
 - `signatures.py`: the functions of the SavedModel, with strings as inputs and outputs.
+- `translation.py`: the function of encoder-decoders.
 - `state_signatures.py`: functions that continue from a recurrent state.
 - `checks.py`: checks of their inputs, in the graph.
 - `request_sampler.py`: KerasHub's samplers, per row and without state.
@@ -20,6 +21,7 @@ from rt_keras.serving.state_signatures import (
     state_generating_function,
     state_scoring_function,
 )
+from rt_keras.serving.translation import translating_function
 
 __all__ = [
     "RequestSampler",
@@ -30,4 +32,5 @@ __all__ = [
     "state_generating_function",
     "state_scoring_function",
     "text_scoring_function",
+    "translating_function",
 ]

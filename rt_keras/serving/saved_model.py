@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
+from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
 from rt_keras.models.stateful import why_not_stateful
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.signatures import (
@@ -20,6 +21,7 @@ from rt_keras.serving.state_signatures import (
     state_generating_function,
     state_scoring_function,
 )
+from rt_keras.serving.translation import translating_function
 from rt_keras.serving.warm_up import warm_up_requests, write_warm_up
 
 FOREIGN_OPS_FILE = "foreign_ops.json"
@@ -28,10 +30,11 @@ FOREIGN_OPS_FILE = "foreign_ops.json"
 def export_saved_model(model, path, max_length=None):
     """Exports a model as a SavedModel with strings as inputs and outputs.
 
-    Its signatures are `score` (also the default), `score_text` and `generate`; see
-    `scoring_function`, `text_scoring_function` and `generating_function`. A model that supports a
-    recurrent state also has `new_state`, `score_next` and `generate_next`, for requests that
-    continue an earlier one; see `starting_function`, `state_scoring_function` and
+    An encoder-decoder has the signature `translate` (also the default); see `translating_function`.
+    The signatures of a causal language model are `score` (also the default), `score_text` and
+    `generate`; see `scoring_function`, `text_scoring_function` and `generating_function`. A model
+    that supports a recurrent state also has `new_state`, `score_next` and `generate_next`, for
+    requests that continue an earlier one; see `starting_function`, `state_scoring_function` and
     `state_generating_function`. TensorFlow Serving runs the SavedModel without `rt_keras`. After
     `tf.saved_model.load`, the functions are available as attributes and as signatures.
 
@@ -40,8 +43,8 @@ def export_saved_model(model, path, max_length=None):
     supports them.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor, or an adapted causal language
-            model.
+        model: a `RoutingTransformerCausalLM` or `RoutingTransformerSeq2SeqLM` with a preprocessor,
+            or an adapted causal language model.
         path: path of a folder of versions, the layout that TensorFlow Serving watches, to which the
             next version is added; or, if its name is a number, of the version itself. The version
             is written atomically.
@@ -85,6 +88,20 @@ def export_saved_model(model, path, max_length=None):
     _check_length(max_length, positions)
     path = version_folder(path)
     files.check_new_folder(path)
+    signatures = _signatures(model, max_length)
+    with files.whole_folder(path) as part:
+        tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
+        write_warm_up(part, warm_up_requests(path.parent.name, signatures))
+        _remove_gradients(part / "saved_model.pb")
+        files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
+    return path
+
+
+def _signatures(model, max_length):
+    """Returns the functions of a model by name."""
+    if isinstance(model, RoutingTransformerSeq2SeqLM):
+        translate = translating_function(model, max_length)
+        return {"serving_default": translate, "translate": translate}
     score = scoring_function(model, max_length)
     signatures = {
         "serving_default": score,
@@ -98,12 +115,7 @@ def export_saved_model(model, path, max_length=None):
             "score_next": state_scoring_function(model, max_length),
             "generate_next": state_generating_function(model, max_length),
         }
-    with files.whole_folder(path) as part:
-        tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
-        write_warm_up(part, warm_up_requests(path.parent.name, signatures))
-        _remove_gradients(part / "saved_model.pb")
-        files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
-    return path
+    return signatures
 
 
 def _check_tokenizer(tokenizer):

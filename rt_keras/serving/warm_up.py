@@ -30,15 +30,18 @@ def warm_up_requests(model_name, signatures):
     ['score', 'score_text', 'generate']
     """
     ids = {"ids": tf.constant([[1, 1, 1, 1]])}
-    prompts = {
-        "prompts": tf.constant(["a text"]),
+    sampling = {
         "max_new_tokens": tf.constant([4]),
         "temperature": tf.constant([1.0]),
         "top_p": tf.constant([0.9]),
         "top_k": tf.constant([10]),
         "seed": tf.constant([0], tf.int64),
     }
-    inputs = {"score": ids, "score_text": {"texts": tf.constant(["a text"])}, "generate": prompts}
+    texts = {"texts": tf.constant(["a text"])}
+    prompts = {"prompts": texts["texts"], **sampling}
+    if "translate" in signatures:
+        return [predict_request(model_name, "translate", {**texts, **sampling})]
+    inputs = {"score": ids, "score_text": texts, "generate": prompts}
     if "new_state" in signatures:
         rows = {"rows": tf.constant(1)}
         state = signatures["new_state"](**rows)

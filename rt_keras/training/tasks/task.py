@@ -28,7 +28,8 @@ class Task:
         generates: the output of `rt-keras generate` with the model: "text", "image" or None.
         adapts: bool, whether the model is one of `rt_keras.adapt`, which `model.preset` names.
         continues_text: bool, whether the model continues one text, token by token, so that it can
-            be streamed, exported and analyzed for causality.
+            be streamed and analyzed for causality.
+        is_served: bool, whether the model can be exported for TensorFlow Serving.
     """
 
     kind = None
@@ -42,6 +43,7 @@ class Task:
     examples = "examples"
     generates = None
     continues_text = False
+    is_served = False
     adapts = False
 
     @property
