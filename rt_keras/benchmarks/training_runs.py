@@ -4,6 +4,7 @@ import importlib
 import json
 import multiprocessing
 import signal
+import time
 
 from rt_keras import progress
 from rt_keras.benchmarks import options
@@ -90,6 +91,34 @@ def train_alone(target, settings, name):
     finally:
         process.terminate()
         process.join()
+
+
+def watch(every, seconds, report, note):
+    """Returns the callback of a training that reports its steps and tests.
+
+    It comes last, so that the times of steps include the other callbacks.
+
+    Args:
+        every: int, number of steps between tests, which are epochs.
+        seconds: list, to which it appends the time of each step.
+        report: function; see `train_alone`.
+        note: function from the logs of a test to a string.
+    """
+    import keras
+
+    started = []
+
+    def end(batch, logs):
+        seconds.append(time.perf_counter() - started.pop())
+        report("step", len(seconds))
+
+    return keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: started.append(time.perf_counter()),
+        on_train_batch_end=end,
+        on_epoch_end=lambda epoch, logs: report(
+            "test", {"step": every * (epoch + 1), "note": note(logs)}
+        ),
+    )
 
 
 def _train_for(connection, target, settings):

@@ -3,7 +3,6 @@
 import io
 import math
 import statistics
-import time
 
 import keras
 import numpy as np
@@ -15,6 +14,7 @@ from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.images import TESTS
 from rt_keras.benchmarks.images.kinds import CODECS, head_keys, parse
 from rt_keras.benchmarks.images.pixel_cnn import pixel_cnn
+from rt_keras.benchmarks.training_runs import watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
@@ -138,22 +138,12 @@ def _batches(experiment, images):
 
 def _callbacks(model, every, seconds, report):
     """Returns the callbacks of a run, which append the time of each step to `seconds`."""
-    started = []
 
-    def end(batch, logs):
-        seconds.append(time.perf_counter() - started.pop())
-        report("step", len(seconds))
+    def note(logs):
+        return f"{bits(logs['val_nats']):.3f} bits per dimension"
 
-    def test(epoch, logs):
-        note = f"{bits(logs['val_nats']):.3f} bits per dimension"
-        report("test", {"step": every * (epoch + 1), "note": note})
-
-    watch = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: started.append(time.perf_counter()),
-        on_train_batch_end=end,
-        on_epoch_end=test,
-    )
-    return [*([CentroidEMA()] if routing_heads(model) else []), StopAtNaN(), watch]
+    watching = watch(every, seconds, report, note)
+    return [*([CentroidEMA()] if routing_heads(model) else []), StopAtNaN(), watching]
 
 
 def _divergences(model, experiment, images):

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-import time
 
 import keras
 import numpy as np
@@ -13,6 +12,7 @@ from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.memory import resident_peak
 from rt_keras.benchmarks.quality.kinds import FROZEN, Sizes, heads_of_block, reach
 from rt_keras.benchmarks.quality.tasks import TESTS, make_task
+from rt_keras.benchmarks.training_runs import watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
@@ -185,24 +185,13 @@ def _compile(model, settings):
 
 def _callbacks(model, settings, every, seconds, report):
     """Returns the callbacks of a run, which append the time of each step to `seconds`."""
-    started = []
 
-    def end(batch, logs):
-        seconds.append(time.perf_counter() - started.pop())
-        report("step", len(seconds))
+    def note(logs):
+        return f"accuracy {logs['val_accuracy']:.3f}, loss {logs['val_nats']:.3f}"
 
-    def test(epoch, logs):
-        note = f"accuracy {logs['val_accuracy']:.3f}, loss {logs['val_nats']:.3f}"
-        report("test", {"step": every * (epoch + 1), "note": note})
-
-    watch = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: started.append(time.perf_counter()),
-        on_train_batch_end=end,
-        on_epoch_end=test,
-    )
     moving = routing_heads(model) and settings["kind"] not in FROZEN
-    # The watch comes last, so its times include the loss and the centroid updates.
-    return [*([CentroidEMA()] if moving else []), StopAtNaN(), watch]
+    watching = watch(every, seconds, report, note)
+    return [*([CentroidEMA()] if moving else []), StopAtNaN(), watching]
 
 
 def group_losses(model, task, settings):
