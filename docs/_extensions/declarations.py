@@ -46,11 +46,12 @@ class PublishedConfigurations(Generated):
     def lines(self):
         """Markdown."""
         from rt_keras.keys import read_section
-        from rt_keras.models.model_section import ModelSection, is_strictly_causal
+        from rt_keras.models.model_section import is_strictly_causal
+        from rt_keras.training.config import ModelConfig
 
         yield from ("| name | strictly causal | summary |", "| --- | --- | --- |")
         for name in config_files.published_names():
-            model = read_section(ModelSection, config_files.read_config(name)["model"], "model.")
+            model = read_section(ModelConfig, config_files.read_config(name)["model"], "model.")
             causal = "yes" if is_strictly_causal(model) else "no"
             yield f"| `{name}` | {causal} | {cell(config_files.read_summary(name))} |"
 
