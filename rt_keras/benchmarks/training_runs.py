@@ -10,6 +10,9 @@ from rt_keras import progress
 from rt_keras.benchmarks import options
 from rt_keras.files import write_json
 
+# Number of tests during a training.
+TESTS = 20
+
 
 def figures_of(path, benchmark, wanted, train, describe):
     """Trains the models of a table, unless a file already has their figures.

@@ -10,12 +10,11 @@ import statistics
 
 from rt_keras.benchmarks import options, training_runs
 from rt_keras.benchmarks.images.kinds import CODECS, MEANINGS, head_keys, parse
+from rt_keras.benchmarks.training_runs import TESTS
 from rt_keras.drawing import drawing
 from rt_keras.options import add_integers, add_options, add_plot, check_picture, check_range
 from rt_keras.tables import table_of
 
-# Tests during a training.
-TESTS = 20
 DEFAULT_KINDS = ("full", "local", "random", "nearest", "local_routing", "pixel_cnn", "png", "webp")
 INTEGERS = {
     "steps": (1000, "number of training steps"),

@@ -11,10 +11,9 @@ import tensorflow as tf
 from rt_keras import extras
 from rt_keras.analysis import heads as head_analysis
 from rt_keras.benchmarks import machine
-from rt_keras.benchmarks.images import TESTS
 from rt_keras.benchmarks.images.kinds import CODECS, head_keys, parse
 from rt_keras.benchmarks.images.pixel_cnn import pixel_cnn
-from rt_keras.benchmarks.training_runs import watch
+from rt_keras.benchmarks.training_runs import TESTS, watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN

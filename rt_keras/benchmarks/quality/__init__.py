@@ -9,7 +9,8 @@ import itertools
 from rt_keras.benchmarks import options, training_runs
 from rt_keras.benchmarks.quality import report
 from rt_keras.benchmarks.quality.kinds import KINDS, POSITIONS
-from rt_keras.benchmarks.quality.tasks import TASKS, TESTS, make_task
+from rt_keras.benchmarks.quality.tasks import TASKS, make_task
+from rt_keras.benchmarks.training_runs import TESTS
 from rt_keras.options import add_integers, add_options, add_plot, check_picture, check_range
 
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")

@@ -11,8 +11,8 @@ from keras_hub.layers import ReversibleEmbedding
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.memory import resident_peak
 from rt_keras.benchmarks.quality.kinds import FROZEN, Sizes, heads_of_block, reach
-from rt_keras.benchmarks.quality.tasks import TESTS, make_task
-from rt_keras.benchmarks.training_runs import watch
+from rt_keras.benchmarks.quality.tasks import make_task
+from rt_keras.benchmarks.training_runs import TESTS, watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN

@@ -2,8 +2,6 @@
 
 import importlib
 
-# Number of tests in a run.
-TESTS = 20
 # The module and the class of each task.
 TASKS = {
     "recall": ("recall", "Recall"),
