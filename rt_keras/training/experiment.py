@@ -2,12 +2,12 @@
 
 import functools
 import itertools
-from pathlib import Path
 
 import keras
 
-from rt_keras import extras, files
+from rt_keras import extras
 from rt_keras.training import cluster as cluster_lib
+from rt_keras.training.saved_tasks import adapted_class, class_name, load_task, task_folder
 from rt_keras.training.schedule import make_schedule
 from rt_keras.training.tasks import TASKS
 
@@ -111,27 +111,9 @@ def load_model(path, dtype=None):
     >>> type(loaded).__name__, loaded.count_params() == model.count_params()
     ('RoutingTransformerCausalLM', True)
     """
-    return _load_preset(task_folder(path), dtype)
-
-
-def task_folder(path):
-    """Returns the folder of the task in the folder of a run or a preset.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    path = Path(path)
-    for folder in (path / "model", path):
-        if (folder / "task.json").is_file():
-            return folder
-    if (path / "config.yaml").is_file():
-        raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
-    if (path / "config.json").is_file():
-        raise FileNotFoundError(
-            f"{path} holds {_what_is_in(path)}, not a task of rt_keras; `rt-keras adapt` converts "
-            "a pretrained language model to one"
-        )
-    raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
+    folder = task_folder(path)
+    own = {task.model_class.__name__: task.model_class for task in TASKS.values()}
+    return load_task(own.get(class_name(folder)) or adapted_class(folder), folder, dtype)
 
 
 def start_from(model, path):
@@ -174,68 +156,6 @@ def start_from(model, path):
 
 def _in_words(weight):
     return "nothing" if weight is None else f"{weight.path} {tuple(weight.shape)}"
-
-
-def _what_is_in(folder):
-    """Describes the content of the folder of a model without a task."""
-    config = files.read_json(folder / "config.json")
-    if "class_name" in config:
-        return f"only a {config['class_name']}"
-    return f"a model of type {config.get('model_type')!r}"
-
-
-def _load_preset(folder, dtype):
-    saved = files.read_json(folder / "task.json").get("class_name")
-    classes = {task.model_class.__name__: task.model_class for task in TASKS.values()}
-    cls, options = classes.get(saved), {} if dtype is None else {"dtype": dtype}
-    config = files.read_json(folder / "config.json")
-    if cls is None:
-        cls = adapted_class(folder)
-        # Other tasks use Keras's global dtype policy.
-        options.setdefault("dtype", _dtype(config))
-    _check_weights(folder)
-    try:
-        return cls.from_preset(str(folder), **options)
-    except Exception as error:
-        raise ValueError(f"{folder} holds a model that cannot be loaded: {error}") from error
-
-
-def adapted_class(folder):
-    """Returns the class of the adapted language model in the folder of a task.
-
-    Raises:
-        ValueError: if it is a model of another kind.
-    """
-    from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
-    from rt_keras.models.adapted.tasks import TASKS as ADAPTED
-
-    name = files.read_json(folder / "task.json").get("class_name")
-    adapted = {cls.__name__: cls for cls in ADAPTED.values()}
-    if name not in adapted:
-        more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""
-        raise ValueError(f"{folder} holds a {name}, which is not a model of rt_keras{more}")
-    if not issubclass(adapted[name], AdaptedCausalLM):
-        raise ValueError(
-            f"{folder} holds a {name}; among adapted models, commands accept only causal language "
-            "models"
-        )
-    return adapted[name]
-
-
-def _dtype(config):
-    """Returns the dtype policy in a preset's config.json; None for policies of single layers."""
-    dtype = config.get("config", {}).get("dtype") or {}
-    # Quantized models have a policy for each layer, which KerasHub loads.
-    return None if dtype.get("class_name") != "DTypePolicy" else dtype["config"]["name"]
-
-
-def _check_weights(folder):
-    """Raises an error if the weights of a preset, in one file or more, are damaged."""
-    names, shards = {"model.weights.h5"}, folder / "model.weights.json"
-    if shards.is_file():
-        names = {*keras.tree.flatten(files.read_json(shards)["weight_map"])}
-    for name in sorted(names):
-        files.check_weights(folder / name)
 
 
 def make_rate(config):

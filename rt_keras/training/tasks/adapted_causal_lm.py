@@ -10,6 +10,7 @@ from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
 from rt_keras.models.adapted.token_scores import LOGITS_CHUNK
 from rt_keras.models.generation import check_texts
 from rt_keras.models.model_section import ModelSection
+from rt_keras.training.saved_tasks import adapted_class, load_task, task_folder
 from rt_keras.training.tasks.causal_lm import CausalLMTask
 
 # The keys of the section `model` that do not describe a new model.
@@ -46,16 +47,8 @@ class AdaptedCausalLMTask(CausalLMTask):
         _folder(experiment)
 
     def make_model(self, experiment):
-        # This module is imported by the one that loads models.
-        from rt_keras.training.experiment import load_model
-
-        path, rank = experiment.model.preset, experiment.model.lora_rank
-        model = load_model(path, experiment.config.trainer.dtype)
-        if not isinstance(model, AdaptedCausalLM):
-            raise ValueError(
-                f"model.preset is {path!r}, which holds a {type(model).__name__}; for kind "
-                f"{self.kind} it must hold a model that `rt-keras adapt` has written"
-            )
+        folder, rank = _folder(experiment), experiment.model.lora_rank
+        model = load_task(adapted_class(folder), folder, experiment.config.trainer.dtype)
         model.preprocessor = None
         if rank is not None:
             model.backbone.enable_lora(rank)
@@ -67,9 +60,6 @@ class AdaptedCausalLMTask(CausalLMTask):
         return ModelSection(loss_chunk_size=LOGITS_CHUNK, **{name: config[name] for name in names})
 
     def make_preprocessor(self, experiment):
-        # This module is imported by the one that knows the classes of models.
-        from rt_keras.training.experiment import adapted_class
-
         folder, options = _folder(experiment), self.preprocessor_options(experiment)
         cls = adapted_class(folder).preprocessor_cls
         return preset_loader(str(folder)).load_preprocessor(cls, **options)
@@ -94,8 +84,6 @@ class AdaptedCausalLMTask(CausalLMTask):
 
 def _folder(experiment):
     """Returns the folder with the task of `model.preset`."""
-    from rt_keras.training.experiment import task_folder
-
     if experiment.model.preset is None:
         raise ValueError(
             f"model.preset must be set for kind {experiment.model.kind}, to the folder of a model "

@@ -1,0 +1,106 @@
+"""The folders of saved tasks: what is in them, and loading it."""
+
+from pathlib import Path
+
+import keras
+
+from rt_keras import files, models
+from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
+
+
+def task_folder(path):
+    """Returns the folder of the task in the folder of a run or a preset.
+
+    Args:
+        path: folder of the run or the preset.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    path = Path(path)
+    for folder in (path / "model", path):
+        if (folder / "task.json").is_file():
+            return folder
+    if (path / "config.yaml").is_file():
+        raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
+    if (path / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{path} holds {_what_is_in(path)}, not a task of rt_keras; `rt-keras adapt` converts "
+            "a pretrained language model to one"
+        )
+    raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
+
+
+def _what_is_in(folder):
+    """Describes the content of the folder of a model without a task."""
+    config = files.read_json(folder / "config.json")
+    if "class_name" in config:
+        return f"only a {config['class_name']}"
+    return f"a model of type {config.get('model_type')!r}"
+
+
+def class_name(folder):
+    """Returns the name of the class of the task in a folder."""
+    return files.read_json(folder / "task.json").get("class_name")
+
+
+def adapted_class(folder):
+    """Returns the class of the adapted language model in the folder of a task.
+
+    Raises:
+        ValueError: if it is a model of another kind.
+    """
+    from rt_keras.models.adapted.tasks import TASKS as ADAPTED
+
+    name, adapted = class_name(folder), {cls.__name__: cls for cls in ADAPTED.values()}
+    if name not in adapted:
+        more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""
+        own = hasattr(models, name)
+        kind = "an adapted model" if own else "a model of rt_keras"
+        raise ValueError(f"{folder} holds a {name}, which is not {kind}{more}")
+    if not issubclass(adapted[name], AdaptedCausalLM):
+        raise ValueError(
+            f"{folder} holds a {name}; among adapted models, commands accept only causal language "
+            "models"
+        )
+    return adapted[name]
+
+
+def load_task(cls, folder, dtype=None):
+    """Loads the task in a folder.
+
+    Args:
+        cls: its class.
+        folder: path of the folder.
+        dtype: dtype policy. Defaults to None, for Keras's global policy, or that of an adapted
+            model.
+
+    Raises:
+        ValueError: if the folder is damaged.
+    """
+    options, config = {}, files.read_json(folder / "config.json")
+    if dtype is not None:
+        options["dtype"] = dtype
+    elif issubclass(cls, AdaptedCausalLM):
+        options["dtype"] = _dtype(config)
+    _check_weights(folder)
+    try:
+        return cls.from_preset(str(folder), **options)
+    except Exception as error:
+        raise ValueError(f"{folder} holds a model that cannot be loaded: {error}") from error
+
+
+def _dtype(config):
+    """Returns the dtype policy in a preset's config.json; None for policies of single layers."""
+    dtype = config.get("config", {}).get("dtype") or {}
+    # Quantized models have a policy for each layer, which KerasHub loads.
+    return None if dtype.get("class_name") != "DTypePolicy" else dtype["config"]["name"]
+
+
+def _check_weights(folder):
+    """Raises an error if the weights of a preset, in one file or more, are damaged."""
+    names, shards = {"model.weights.h5"}, folder / "model.weights.json"
+    if shards.is_file():
+        names = {*keras.tree.flatten(files.read_json(shards)["weight_map"])}
+    for name in sorted(names):
+        files.check_weights(folder / name)
