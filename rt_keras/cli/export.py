@@ -2,6 +2,17 @@
 
 from rt_keras import options, progress
 
+# The signatures of all models, in the order in which they are listed.
+ORDER = (
+    "score",
+    "score_text",
+    "generate",
+    "translate",
+    "new_state",
+    "score_next",
+    "generate_next",
+)
+
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
@@ -37,10 +48,9 @@ def main(args):
 
 
 def _signatures(path):
-    """Returns the names of a SavedModel's signatures."""
+    """Returns the names of a SavedModel's signatures, in the order of `ORDER`."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     content = (path / "saved_model.pb").read_bytes()
     (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    own = {"serving_default", "__saved_model_init_op"}
-    return sorted(set(graph.signature_def) - own)
+    return [name for name in ORDER if name in graph.signature_def]
