@@ -84,12 +84,13 @@ def write_folder(source, target, folder):
     with whole_folder(folder) as part:
         for name in track(names, "converting", unit="pages"):
             texts = [_text(side[name], program) for side in found]
-            written += all(texts)
+            if not all(texts):
+                continue
+            written += 1
             for side, text in zip(("source", "target"), texts):
-                if all(texts):
-                    path = Path(part, side, f"{name}.txt")
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(text, encoding="utf-8")
+                path = Path(part, side, f"{name}.txt")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
     return written, len(names) - written
 
 

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-from rt_keras import extras
 from rt_keras.data.pairs_folder import SIDES, PairsFolder
 from rt_keras.data.text_folder import (
     TextFolder,
@@ -12,9 +11,6 @@ from rt_keras.data.text_folder import (
     split_of,
     wrong_folder,
 )
-
-with extras.needed("train", "Reading data sets"):
-    pass
 
 
 class ParallelDocuments(PairsFolder):
@@ -115,7 +111,8 @@ def _two_folders(directory):
 
 
 def _has_text(path):
-    return bool(path.read_bytes().strip())
+    with path.open("rb") as file:
+        return any(line.strip() for line in file)
 
 
 def _read(path):

@@ -9,7 +9,8 @@ import itertools
 import statistics
 
 from rt_keras.benchmarks import options, training_runs
-from rt_keras.benchmarks.images.kinds import CODECS, MEANINGS, head_keys, parse
+from rt_keras.benchmarks.images.kinds import CODECS, HEADS, MEANINGS, head_keys, parse
+from rt_keras.benchmarks.quality.report import grouped
 from rt_keras.benchmarks.training_runs import TESTS
 from rt_keras.drawing import drawing
 from rt_keras.options import add_integers, add_options, add_plot, check_picture, check_range
@@ -104,7 +105,7 @@ def check(args):
         )
     for name in args.kinds:
         # The length only sets sizes.
-        head_keys(name, 4, args.layers, args.keys, length=784)
+        head_keys(name, HEADS, args.layers, args.keys, length=784)
     check_picture(args)
 
 
@@ -142,14 +143,6 @@ def describe(settings):
     return f"{settings['kind']}, seed {settings['seed']}"
 
 
-def by_kind(figures):
-    """Groups figures by kind, in the order of first appearance."""
-    found = {}
-    for figure in figures:
-        found.setdefault(figure["settings"]["kind"], []).append(figure)
-    return found
-
-
 def report(figures):
     """Formats the table, with one row for each kind.
 
@@ -176,7 +169,7 @@ def report(figures):
         f"{settings['learning_rate']:g}"
     )
     machines = dict.fromkeys(figure["machine"] for figure in figures)
-    return "\n".join([*machines, title, "", table_of(by_kind(figures).values(), columns)])
+    return "\n".join([*machines, title, "", table_of(grouped(figures, "kind").values(), columns)])
 
 
 def mean_bits(runs):
@@ -209,7 +202,7 @@ def draw(figures, path):
         path: string or `Path`, the file to write; its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
-    rows = sorted(by_kind(figures).items(), key=lambda row: -mean_bits(row[1]))
+    rows = sorted(grouped(figures, "kind").items(), key=lambda row: -mean_bits(row[1]))
     with drawing(path, figsize=(8, 1 + 0.4 * len(rows))) as figure:
         axis = figure.subplots()
         axis.barh([options.words(kind) for kind, _ in rows], [mean_bits(x) for _, x in rows])

@@ -22,6 +22,8 @@ MEANINGS = {
     "webp": "lossless WebP, as a codec",
 }
 CODECS = ("png", "webp")
+# Number of heads in a layer.
+HEADS = 4
 # Kinds whose heads are divided, and the section of the configuration for the heads that route.
 _DIVIDED = {"nearest": "routing", "balanced": "routing", "random": "random"}
 OPTIONS = ("routing_heads", "routing_layers", "keys")

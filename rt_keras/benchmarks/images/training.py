@@ -11,7 +11,7 @@ import tensorflow as tf
 from rt_keras import extras
 from rt_keras.analysis import heads as head_analysis
 from rt_keras.benchmarks import machine
-from rt_keras.benchmarks.images.kinds import CODECS, head_keys, parse
+from rt_keras.benchmarks.images.kinds import CODECS, HEADS, head_keys, parse
 from rt_keras.benchmarks.images.pixel_cnn import pixel_cnn
 from rt_keras.benchmarks.training_runs import TESTS, watch
 from rt_keras.callbacks import CentroidEMA
@@ -22,7 +22,6 @@ from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment, make_optimizer
 from rt_keras.training.tasks.task import bits
 
-HEADS = 4
 WARM_UP = 50
 # Batches of held-out images per test during training, and images whose heads are compared.
 TEST_BATCHES, COMPARED = 16, 4
