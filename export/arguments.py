@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 # The dtypes of the signatures' inputs; the tensors of a state are returned unchanged.
 SAMPLING = {
@@ -16,9 +17,22 @@ INPUT_TYPES = {
     "score_text": {"texts": "string"},
     "generate": {"prompts": "string", **SAMPLING},
     "translate": {"texts": "string", **SAMPLING},
+    "complete": {
+        "image_bytes": "string",
+        "labels": "int32",
+        "known_rows": "int32",
+        "temperature": "float32",
+        "seed": "int64",
+    },
     "new_state": {"rows": "int32"},
     "score_next": {"ids": "int32"},
     "generate_next": {"prompts": "string", **SAMPLING},
+}
+# The name of a signature's only output, which a REST server leaves out.
+ONLY_OUTPUT = {
+    "score": "log_probabilities",
+    "translate": "translations",
+    "complete": "image_bytes",
 }
 
 
@@ -31,7 +45,11 @@ def parse(description, server, argv=None):
         argv: list of arguments. Defaults to those of the process.
 
     Returns:
-        HOST:PORT, the name of a signature, and a dict of its inputs.
+        HOST:PORT, the name of a signature, a dict of its inputs, and the image file to write or
+        None.
+
+    Raises:
+        OSError: if the image cannot be read.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -52,8 +70,17 @@ def parse(description, server, argv=None):
         sampled.add_argument("--top-p", type=float, default=1.0)
         sampled.add_argument("--top-k", type=int, default=0)
         sampled.add_argument("--seed", type=int, default=0)
+    complete = signatures.add_parser("complete", help="complete an image from its first rows")
+    complete.add_argument("image", help="image file, of the width of the model's images")
+    complete.add_argument("--output", required=True, metavar="FILE", help="PNG file to write")
+    complete.add_argument("--known-rows", type=int, help="rows to keep (default: half of them)")
+    meaning = "the class, for models with classes"
+    complete.add_argument("--label", type=int, dest="labels", metavar="LABEL", help=meaning)
+    complete.add_argument("--temperature", type=float, default=1.0)
+    complete.add_argument("--seed", type=int, default=0)
     inputs = vars(parser.parse_args(argv))
     server, signature = inputs.pop("server"), inputs.pop("signature").replace("-", "_")
+    output = inputs.pop("output", None)
     if signature == "score":
         inputs["ids"] = [inputs["ids"]]
     elif signature in ("generate", "translate"):
@@ -62,7 +89,22 @@ def parse(description, server, argv=None):
         inputs = {
             name: [value] * count if name in SAMPLING else value for name, value in inputs.items()
         }
-    return server, signature, inputs
+    elif signature == "complete":
+        image = Path(inputs.pop("image")).read_bytes()
+        given = {"image_bytes": image, **inputs}
+        inputs = {name: [value] for name, value in given.items() if value is not None}
+    return server, signature, inputs, output
+
+
+def show(outputs, output=None):
+    """Prints the outputs of a signature, or writes the image among them to the file `output`."""
+    if output is not None:
+        Path(output).write_bytes(outputs["image_bytes"][0])
+        print(f"wrote the image {output}")
+        return
+    for name, values in sorted(outputs.items()):
+        for value in values:
+            print(f"{name}: {value.decode() if isinstance(value, bytes) else value}")
 
 
 def fail(message):

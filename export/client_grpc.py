@@ -3,13 +3,14 @@
 python export/client_grpc.py generate "Once upon a time" --max-new-tokens 100 --temperature 0.8
 python export/client_grpc.py score-text "Once upon a time" "time a upon Once"
 python export/client_grpc.py score 81 112 101
+python export/client_grpc.py complete top.png --output whole.png
 """
 
 import sys
 
 import grpc
 import tensorflow as tf
-from arguments import INPUT_TYPES, fail, parse
+from arguments import INPUT_TYPES, fail, parse, show
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
@@ -60,16 +61,13 @@ def _proto(signature, name, value):
 
 def main(argv=None):
     """Queries the server and prints its answer or its error; returns the exit status."""
-    server, signature, inputs = parse(__doc__, "localhost:8500", argv)
     try:
-        outputs = predict(server, signature, inputs)
+        server, signature, inputs, output = parse(__doc__, "localhost:8500", argv)
+        show(predict(server, signature, inputs), output)
     except grpc.RpcError as error:
         return fail(f"{error.code().name}: {error.details()}")
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return fail(error)
-    for name, values in sorted(outputs.items()):
-        for value in values:
-            print(f"{name}: {value.decode() if isinstance(value, bytes) else value}")
     return 0
 
 

@@ -3,6 +3,7 @@
 python export/client_rest.py generate "Once upon a time" --max-new-tokens 100 --temperature 0.8
 python export/client_rest.py score-text "Once upon a time" "time a upon Once"
 python export/client_rest.py score 81 112 101
+python export/client_rest.py complete top.png --output whole.png
 """
 
 import base64
@@ -11,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 
-from arguments import fail, parse
+from arguments import ONLY_OUTPUT, fail, parse, show
 
 
 def predict(server, signature, inputs, model="rt_keras", timeout=60):
@@ -41,8 +42,8 @@ def predict(server, signature, inputs, model="rt_keras", timeout=60):
             outputs = json.load(response)["outputs"]
     except urllib.error.HTTPError as error:
         raise ValueError(_message(error)) from None
-    # A single output comes without its name.
-    return outputs if isinstance(outputs, dict) else {"log_probabilities": outputs}
+    outputs = outputs if isinstance(outputs, dict) else {ONLY_OUTPUT[signature]: outputs}
+    return {name: [_from_json(value) for value in values] for name, values in outputs.items()}
 
 
 def _as_json(value):
@@ -52,6 +53,11 @@ def _as_json(value):
     if isinstance(value, dict):
         return {name: _as_json(item) for name, item in value.items()}
     return [_as_json(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _from_json(value):
+    """Decodes bytes as TensorFlow Serving writes them in JSON."""
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value
 
 
 def _message(error):
@@ -64,14 +70,11 @@ def _message(error):
 
 def main(argv=None):
     """Queries the server and prints its answer or its error; returns the exit status."""
-    server, signature, inputs = parse(__doc__, "localhost:8501", argv)
     try:
-        outputs = predict(server, signature, inputs)
+        server, signature, inputs, output = parse(__doc__, "localhost:8501", argv)
+        show(predict(server, signature, inputs), output)
     except (ValueError, OSError) as error:
         return fail(error)
-    for name, values in sorted(outputs.items()):
-        for value in values:
-            print(f"{name}: {value}")
     return 0
 
 

@@ -8,6 +8,7 @@ ORDER = (
     "score_text",
     "generate",
     "translate",
+    "complete",
     "new_state",
     "score_next",
     "generate_next",
@@ -25,7 +26,7 @@ def add_arguments(parser):
     options.add_options(parser, {"--output DIR": meaning}, required=True)
     meaning = (
         "maximum number of tokens in a sequence (default: the model's number of positions, or "
-        "65,536 if it has no limit)"
+        "65,536 if it has no limit); for text models"
     )
     options.add_options(parser, {"--max-length N": meaning}, type=int)
 
@@ -36,8 +37,8 @@ def main(args):
     from rt_keras.serving.foreign_ops import foreign_ops
 
     model, task = options.load_model(args.model)
-    if not task.is_served:
-        raise ValueError(f"--model {args.model} must be a language model that writes text")
+    if task.generates is None:
+        raise ValueError(f"--model {args.model} must be a model that generates text or images")
     with progress.bar("tracing and exporting"):
         path = export_saved_model(model, args.output, args.max_length)
     print(f"wrote the SavedModel {path}: {', '.join(_signatures(path))}")

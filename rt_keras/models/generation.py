@@ -263,3 +263,12 @@ def written_tokens(tokens, prompt_mask, stop_token_ids=None):
     stops = tf.reduce_any(tokens[..., None] == tf.constant(list(stop_token_ids)), axis=-1)
     stops = tf.cast(stops & ~prompt_mask, tf.int32)
     return tf.cumsum(stops, axis=-1, exclusive=True) == 0
+
+
+def int32_seed(seed):
+    """Reduces seeds to int32, as Keras's random generators do.
+
+    >>> int32_seed(tf.constant([7, -1, 2**40], tf.int64)).numpy().tolist()
+    [7, 2147483645, 1024]
+    """
+    return tf.cast(tf.math.floormod(tf.cast(seed, tf.int64), tf.int32.max - 1), tf.int32)

@@ -5,7 +5,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket
+from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket, int32_seed
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
@@ -129,12 +129,33 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
         length = bucket(max(first, 1), len(known)) if self.backbone.cached_decoding else None
         if seed is None:
             seed = keras.random.randint((), 0, 2**31 - 1)
-        seed = tf.stack([tf.cast(seed, tf.int32), 0])
         arguments = features, tf.constant(known), tf.constant(first)
         temperature = tf.constant(temperature, tf.float32)
-        return generate(*arguments, temperature, seed, length).numpy()
+        return generate(*arguments, temperature, int32_seed(seed), length).numpy()
 
     def _generate(self, features, known, first, temperature, seed, prefill_length):
+        def choose(logits, place):
+            return _sample(logits, temperature, tf.stack([seed, place]))
+
+        return self.generate_step(features, known, first, choose, prefill_length)
+
+    def generate_step(self, features, known, first, choose, prefill_length=None):
+        """Completes images, in TensorFlow operations only.
+
+        Args:
+            features: dictionary of int32 tensors as in a call; only the known values of "images"
+                are used.
+            known: bool `[n]` or `[batch, n]`, which of the `n = height * width * channels` values,
+                in the order of the sequence, are known.
+            first: int tensor, the first place with an unknown value.
+            choose: function that maps logits, float32 `[batch, vocabulary_size]`, and a place, an
+                int tensor, to values, int32 `[batch]`.
+            prefill_length: int, number of places that the prefill reads, at least `first`; None
+                recomputes the image at each step. Defaults to None.
+
+        Returns:
+            int32 tensor `[batch, height, width, channels]`.
+        """
         embedding = self.backbone.embedding
         values = embedding.to_sequence(features["images"])
         values = tf.where(known, values, tf.zeros_like(values))
@@ -155,7 +176,7 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
         def fill(place, values, cache):
             hidden, cache = state_of_place(values, cache, place)
             logits = tf.cast(self.output_dense(hidden), tf.float32)
-            value = _sample(logits, temperature, tf.random.fold_in(seed, place))
+            value = choose(logits, place)
             column = tf.range(values.shape[1]) == place
             return place + 1, tf.where(column & ~known, value[:, None], values), cache
 

@@ -3,6 +3,7 @@
 - `saved_model.py`: writes a model, its signatures and its warm-up requests.
 - `signatures.py`: the functions of the SavedModel, with strings as inputs and outputs.
 - `translation.py`: the function of encoder-decoders.
+- `image_completion.py`: the function of image models.
 - `state_signatures.py`: functions that continue from a recurrent state.
 - `checks.py`: checks of their inputs, in the graph.
 - `request_sampler.py`: KerasHub's samplers, per row and without state.
@@ -13,6 +14,7 @@
 Exporting needs the extra `serving`.
 """
 
+from rt_keras.serving.image_completion import completing_function
 from rt_keras.serving.request_sampler import RequestSampler
 from rt_keras.serving.saved_model import export_saved_model
 from rt_keras.serving.signatures import generating_function, scoring_function, text_scoring_function
@@ -25,6 +27,7 @@ from rt_keras.serving.translation import translating_function
 
 __all__ = [
     "RequestSampler",
+    "completing_function",
     "export_saved_model",
     "generating_function",
     "scoring_function",

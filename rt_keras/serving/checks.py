@@ -57,7 +57,7 @@ def one_a_row(name, value, batch, *conditions):
     shape = tf.shape(value)
     rank = tf.size(shape)
     fits = (rank == 0) | ((rank == 1) & (tf.size(value) == batch))
-    message = f"{name}: it must be a scalar or one for each prompt; its shape is"
+    message = f"{name}: it must be a scalar or one for each row; its shape is"
     assertion = tf.debugging.Assert(fits, [message, shape])
     with _after(assertion):
         value = tf.broadcast_to(value, [batch])
@@ -137,6 +137,12 @@ def temperature(value):
     """Condition that numbers are temperatures that samplers accept, as for `generate`."""
     allowed = (value >= LOWEST_TEMPERATURE) & tf.math.is_finite(value)
     return allowed, f"it must be finite and at least {LOWEST_TEMPERATURE}"
+
+
+def zero_or_temperature(value):
+    """Condition that numbers are temperatures, or 0 for the most likely value."""
+    allowed, message = temperature(value)
+    return allowed | (value == 0), f"{message}, or 0"
 
 
 def at_least_zero(value):

@@ -4,6 +4,8 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.models.generation import int32_seed
+
 
 class RequestSampler(keras_hub.samplers.Sampler):
     """Sampler that draws each row as KerasHub's samplers do for its prompt alone.
@@ -51,9 +53,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
         super().__init__(temperature=temperature[:, None])
         self.top_p = top_p
         self.top_k = top_k
-        # Keras's random generators reduce a seed in the same way.
-        seed = tf.math.floormod(tf.cast(seed, tf.int64), tf.int32.max - 1)
-        self.seed = tf.cast(seed, tf.int32)
+        self.seed = int32_seed(seed)
         self.max_new_tokens = max_new_tokens
         self.as_compiled = as_compiled
 
@@ -114,20 +114,16 @@ class RequestSampler(keras_hub.samplers.Sampler):
         values, tokens = tf.cond(
             top_p < 1, largest_share, lambda: tf.cond(top_k > 0, likeliest, all_of_them)
         )
-        pick = _pick_as_compiled if self.as_compiled else _pick
-        return tokens[pick(tf.math.log(values), seed)]
+        return tokens[pick_from_logits(tf.math.log(values), seed, self.as_compiled)]
 
     def get_config(self):
         raise NotImplementedError("A RequestSampler holds tensors of requests and has no config.")
 
 
-def _pick(logits, seed):
-    """Draws an index into logits `[count]` as TensorFlow's kernel does."""
-    return tf.random.stateless_categorical(logits[None], 1, seed, dtype=tf.int32)[0, 0]
-
-
-def _pick_as_compiled(logits, seed):
-    """Draws an index into logits `[count]` as XLA does."""
+def pick_from_logits(logits, seed, as_compiled):
+    """Draws an index into logits `[count]`, as XLA does or as TensorFlow's kernel does."""
+    if not as_compiled:
+        return tf.random.stateless_categorical(logits[None], 1, seed, dtype=tf.int32)[0, 0]
     bits = tf.random.stateless_uniform(
         tf.shape(logits), seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )

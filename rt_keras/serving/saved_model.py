@@ -6,9 +6,11 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
+from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
 from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
 from rt_keras.models.stateful import why_not_stateful
 from rt_keras.serving.foreign_ops import foreign_ops
+from rt_keras.serving.image_completion import completing_function
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     generating_function,
@@ -31,6 +33,7 @@ def export_saved_model(model, path, max_length=None):
     """Exports a model as a SavedModel with strings as inputs and outputs.
 
     An encoder-decoder has the signature `translate` (also the default); see `translating_function`.
+    An image model has the signature `complete` (also the default); see `completing_function`.
     The signatures of a causal language model are `score` (also the default), `score_text` and
     `generate`; see `scoring_function`, `text_scoring_function` and `generating_function`. A model
     that supports a recurrent state also has `new_state`, `score_next` and `generate_next`, for
@@ -44,13 +47,13 @@ def export_saved_model(model, path, max_length=None):
 
     Args:
         model: a `RoutingTransformerCausalLM` or `RoutingTransformerSeq2SeqLM` with a preprocessor,
-            or an adapted causal language model.
+            an adapted causal language model, or a `RoutingTransformerImageLM`.
         path: path of a folder of versions, the layout that TensorFlow Serving watches, to which the
             next version is added; or, if its name is a number, of the version itself. The version
             is written atomically.
         max_length: int, maximum number of tokens in a sequence, including start and end of text.
             Defaults to the model's number of positions, the trained length of an adapted model, or
-            65,536 if neither exists.
+            65,536 if neither exists. Image models have none.
 
     Returns:
         The `Path` of the exported version.
@@ -76,6 +79,23 @@ def export_saved_model(model, path, max_length=None):
     >>> served.score_text(tf.constant(["abc"]))["tokens"].numpy()
     array([4], dtype=int32)
     """
+    if not isinstance(model, RoutingTransformerImageLM):
+        max_length = _text_length(model, max_length)
+    elif max_length is not None:
+        raise ValueError(f"max_length does not apply to image models. Received: {max_length}")
+    path = version_folder(path)
+    files.check_new_folder(path)
+    signatures = _signatures(model, max_length)
+    with files.whole_folder(path) as part:
+        tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
+        write_warm_up(part, warm_up_requests(path.parent.name, signatures, model))
+        _remove_gradients(part / "saved_model.pb")
+        files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
+    return path
+
+
+def _text_length(model, max_length):
+    """Checks a text model and its maximum number of tokens, and returns the latter."""
     if getattr(model, "preprocessor", None) is None:
         raise ValueError(
             "model must have a preprocessor, since served models map strings to strings. Received: "
@@ -86,19 +106,14 @@ def export_saved_model(model, path, max_length=None):
     if max_length is None:
         max_length = positions or getattr(model.backbone, "trained_length", None) or MAX_LENGTH
     _check_length(max_length, positions)
-    path = version_folder(path)
-    files.check_new_folder(path)
-    signatures = _signatures(model, max_length)
-    with files.whole_folder(path) as part:
-        tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
-        write_warm_up(part, warm_up_requests(path.parent.name, signatures))
-        _remove_gradients(part / "saved_model.pb")
-        files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
-    return path
+    return max_length
 
 
 def _signatures(model, max_length):
     """Returns the functions of a model by name."""
+    if isinstance(model, RoutingTransformerImageLM):
+        complete = completing_function(model)
+        return {"serving_default": complete, "complete": complete}
     if isinstance(model, RoutingTransformerSeq2SeqLM):
         translate = translating_function(model, max_length)
         return {"serving_default": translate, "translate": translate}
@@ -171,11 +186,12 @@ def _what_is_kept(model, signatures):
     """
     kept = tf.Module()
     kept.variables_of_model = [variable.value for variable in model.variables]
-    kept.tokenizer = [
-        value
-        for value in vars(model.preprocessor.tokenizer).values()
-        if isinstance(value, (tf.Module, tf.saved_model.experimental.TrackableResource))
-    ]
+    if model.preprocessor is not None:
+        kept.tokenizer = [
+            value
+            for value in vars(model.preprocessor.tokenizer).values()
+            if isinstance(value, (tf.Module, tf.saved_model.experimental.TrackableResource))
+        ]
     for name, function in signatures.items():
         setattr(kept, name, function)
     return kept

@@ -14,21 +14,24 @@ with extras.needed("serving", "Exporting a model"):
 FILE_NAME = "tf_serving_warmup_requests"
 
 
-def warm_up_requests(model_name, signatures):
+def warm_up_requests(model_name, signatures, model):
     """Creates one request for each signature.
 
     Args:
         model_name: string, name of the model on the server.
         signatures: dictionary of the model's functions by name.
+        model: the model.
 
     Returns:
         List of `tensorflow.serving.PredictRequest`.
 
     >>> names = ("score", "score_text", "generate")
-    >>> requests = warm_up_requests("books", dict.fromkeys(names))
+    >>> requests = warm_up_requests("books", dict.fromkeys(names), model=None)
     >>> [request.model_spec.signature_name for request in requests]
     ['score', 'score_text', 'generate']
     """
+    if "complete" in signatures:
+        return [predict_request(model_name, "complete", _image_inputs(model.backbone))]
     ids = {"ids": tf.constant([[1, 1, 1, 1]])}
     sampling = {
         "max_new_tokens": tf.constant([4]),
@@ -48,6 +51,20 @@ def warm_up_requests(model_name, signatures):
         inputs["new_state"] = rows
         inputs |= {"score_next": {**ids, **state}, "generate_next": {**prompts, **state}}
     return [predict_request(model_name, signature, values) for signature, values in inputs.items()]
+
+
+def _image_inputs(backbone):
+    """Returns inputs of `complete`: a black image without its last row."""
+    blank = tf.io.encode_png(tf.zeros(backbone.image_shape, tf.uint8))
+    inputs = {
+        "image_bytes": blank[None],
+        "known_rows": tf.constant([backbone.image_shape[0] - 1]),
+        "temperature": tf.constant([1.0]),
+        "seed": tf.constant([0], tf.int64),
+    }
+    if backbone.num_classes is not None:
+        inputs["labels"] = tf.constant([0])
+    return inputs
 
 
 def predict_request(model_name, signature, inputs):

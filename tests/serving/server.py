@@ -145,7 +145,10 @@ def _without_base64(value):
 
 def json_of_response(response, by_rows):
     """Returns the REST response: columns or rows, and a single output without its name."""
-    outputs = {name: _as_json(tf.make_ndarray(value)) for name, value in response.outputs.items()}
+    outputs = {
+        name: _as_json(tf.make_ndarray(value), name.endswith("_bytes"))
+        for name, value in response.outputs.items()
+    }
     if len(outputs) == 1:
         (outputs,) = outputs.values()
         return {"predictions" if by_rows else "outputs": outputs}
@@ -154,8 +157,11 @@ def json_of_response(response, by_rows):
     return {"predictions": [dict(zip(outputs, row)) for row in zip(*outputs.values())]}
 
 
-def _as_json(array):
-    decode = np.vectorize(bytes.decode, otypes=[object])
+def _as_json(array, in_base64):
+    def encoded(value):
+        return {"b64": base64.b64encode(value).decode()} if in_base64 else value.decode()
+
+    decode = np.vectorize(encoded, otypes=[object])
     return (decode(array) if array.dtype == object else array).tolist()
 
 

@@ -28,7 +28,7 @@ class CausalLMTask(DocumentTask):
         ("perplexity_per_token", ",.3f"),
         ("perplexity_per_word", ",.1f"),
     )
-    continues_text = is_served = True
+    continues_text = True
 
     def check(self, experiment):
         super().check(experiment)

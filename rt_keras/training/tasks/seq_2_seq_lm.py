@@ -27,7 +27,6 @@ class Seq2SeqLMTask(TextTask):
     )
     data_sets = SETS
     examples = "documents"
-    is_served = True
     units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
 
     def prompts(self, texts, model, max_length):

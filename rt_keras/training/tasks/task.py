@@ -25,11 +25,11 @@ class Task:
         text_units: pairs for the scores of the model's text output; see `text_scores`.
         label_name: string, the name of a label, such as "token".
         examples: string, the name of the task's examples, such as "texts".
-        generates: the output of `rt-keras generate` with the model: "text", "image" or None.
+        generates: the output of `rt-keras generate` with the model, and of the model on a server:
+            "text", "image" or None.
         adapts: bool, whether the model is one of `rt_keras.adapt`, which `model.preset` names.
         continues_text: bool, whether the model continues one text, token by token, so that it can
             be streamed and analyzed for causality.
-        is_served: bool, whether the model can be exported for TensorFlow Serving.
     """
 
     kind = None
@@ -43,7 +43,6 @@ class Task:
     examples = "examples"
     generates = None
     continues_text = False
-    is_served = False
     adapts = False
 
     @property
