@@ -28,6 +28,8 @@ TRAIN = [
     "tensorflow-datasets>=4.9.10,<4.10",
     # Files of examples with random access; TensorFlow Datasets brings it too.
     "array_record>=0.8,<0.9",
+    # Vocabularies; tf-models-official brings it too.
+    "sentencepiece>=0.2,<0.3",
     # TensorFlow Datasets imports it without requiring it.
     "importlib_resources",
 ]

@@ -1,9 +1,11 @@
 """Registration of commands, and options that several commands share."""
 
+import dataclasses
 import importlib
 from pathlib import Path
 
 from rt_keras import progress
+from rt_keras.config_files import flatten
 from rt_keras.files import check_writable
 from rt_keras.training.cluster import STRATEGIES
 
@@ -66,6 +68,30 @@ def add_data(parser, default):
         f"files or text pairs (default: {default})"
     )
     add_options(parser, {"--data NAME|PATH": meaning})
+
+
+def with_data(config, args):
+    """Returns a configuration with the data of `--data`, if given.
+
+    Args:
+        config: an `ExperimentConfig`, with the keys of `--set`.
+        args: namespace of the options.
+
+    Raises:
+        ValueError: if `--set` names data too.
+    """
+    from rt_keras.training.config import make_config
+    from rt_keras.training.experiment import Experiment
+
+    if args.data is None:
+        return config
+    names = ("data.name", "data.directory")
+    twice = [text for text in args.set if text.partition("=")[0].strip() in names]
+    if twice:
+        raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
+    data = {"directory": None, **Experiment(config).task.data_named(args.data)}
+    values = {f"data.{name}": value for name, value in data.items()}
+    return make_config({**dict(flatten(dataclasses.asdict(config))), **values})
 
 
 def add_examples(parser):

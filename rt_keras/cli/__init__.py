@@ -16,6 +16,7 @@ from rt_keras.options import add_commands
 
 COMMANDS = {
     "configs": "list the published configurations",
+    "vocabulary": "make a vocabulary of subwords from texts",
     "train": "train a model",
     "launch": "run a command with several workers on this machine",
     "evaluate": "score a model on held-out texts or images",

@@ -1,10 +1,8 @@
 """`rt-keras train`: trains the model that a configuration describes."""
 
-import dataclasses
 from pathlib import Path
 
 from rt_keras import options
-from rt_keras.config_files import flatten
 
 
 def add_arguments(parser):
@@ -38,21 +36,5 @@ def main(args):
             "--config is missing, such as --config books for text; `rt-keras configs` lists the "
             "published ones"
         )
-    config = load(name, args.set)
-    if args.data is not None:
-        config = _with_data(config, args)
+    config = options.with_data(load(name, args.set), args)
     return run.train(config, args.output, args.resume, args.overwrite)
-
-
-def _with_data(config, args):
-    """Returns the configuration with the data of `--data`."""
-    from rt_keras.training import config as config_lib
-    from rt_keras.training.experiment import Experiment
-
-    names = ("data.name", "data.directory")
-    twice = [text for text in args.set if text.partition("=")[0].strip() in names]
-    if twice:
-        raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
-    data = {"directory": None, **Experiment(config).task.data_named(args.data)}
-    values = {f"data.{name}": value for name, value in data.items()}
-    return config_lib.make_config({**dict(flatten(dataclasses.asdict(config))), **values})

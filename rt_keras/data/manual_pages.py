@@ -48,26 +48,30 @@ def main(arguments=None):
     args = parser.parse_args(arguments)
     try:
         check_new_folder(args.folder)
-        pages, left_out = write_folder(args.source, args.target, args.folder)
+        pages, unread, again = write_folder(args.source, args.target, args.folder)
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"{pages:,} pages in both languages; left out: {left_out:,} that cannot be read")
+    print(
+        f"{pages:,} pages in both languages; left out: {unread:,} that cannot be read and "
+        f"{again:,} with the text of another page"
+    )
     return 0
 
 
 def write_folder(source, target, folder):
     """Writes the pages of two folders that have the same names, as plain text.
 
-    Pages that only refer to another page, which `.so` includes, are skipped.
+    Pages that only refer to another page, which `.so` includes, are skipped. Of pages with the same
+    text under several names, the first is kept, so that no text is in two splits.
 
     Args:
         source, target: paths of the folders with the subfolders `man1` to `man8`.
         folder: path of the new folder, which is written atomically.
 
     Returns:
-        Pair of the number of pages written, and of those left out because one of the two cannot be
-        read.
+        The number of pages written, of those left out because one of the two cannot be read, and of
+        those left out because an earlier page has the text of one of the two.
 
     Raises:
         FileNotFoundError: if there is neither `mandoc` nor `groff`.
@@ -80,18 +84,22 @@ def write_folder(source, target, folder):
     names = sorted(found[0].keys() & found[1].keys())
     if not names:
         raise ValueError(f"no manual page is in both {source} and {target}")
-    written = 0
+    seen, unread, again = set(), 0, 0
     with whole_folder(folder) as part:
         for name in track(names, "converting", unit="pages"):
             texts = [_text(side[name], program) for side in found]
             if not all(texts):
+                unread += 1
                 continue
-            written += 1
+            if not seen.isdisjoint(texts):
+                again += 1
+                continue
+            seen.update(texts)
             for side, text in zip(("source", "target"), texts):
                 path = Path(part, side, f"{name}.txt")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-    return written, len(names) - written
+    return len(names) - unread - again, unread, again
 
 
 def _pages(folder):

@@ -29,7 +29,8 @@ def languages(tmp_path):
         "en": {"man1/a.1.gz": "a bold\ntext", "man2/b.2": "one", "man3/alone.3": "x"},
         "de": {"man1/a.1": "ein\n\n\n\nText", "man2/b.2.gz": "eins\tzwei     " + "─" * 50},
     }.items():
-        for page, text in {**pages, "man1/same.1": ".so man1/a.1"}.items():
+        same = {"man1/same.1": ".so man1/a.1", "man2/b_again.2": pages.get("man2/b.2", "zwei")}
+        for page, text in {**pages, **same}.items():
             path = tmp_path / name / page
             path.parent.mkdir(parents=True, exist_ok=True)
             content = f"{text}\n".encode()
@@ -44,7 +45,10 @@ def run(capsys, *arguments):
 
 def test_pages_in_both_languages_become_text(languages, tmp_path, capsys):
     status, output, _ = run(capsys, *languages, tmp_path / "out")
-    assert status == 0 and output == "2 pages in both languages; left out: 0 that cannot be read\n"
+    assert status == 0 and output == (
+        "2 pages in both languages; left out: 0 that cannot be read and 1 with the text of another "
+        "page\n"
+    )
     texts = {
         path.relative_to(tmp_path / "out").as_posix(): path.read_text(encoding="utf-8")
         for path in (tmp_path / "out").rglob("*.txt")
