@@ -89,7 +89,8 @@ def with_data(config, args):
     twice = [text for text in args.set if text.partition("=")[0].strip() in names]
     if twice:
         raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
-    data = {"directory": None, **Experiment(config).task.data_named(args.data)}
+    found = Experiment(config).task.data_named(args.data, config.data.name)
+    data = {"directory": None, **found}
     values = {f"data.{name}": value for name, value in data.items()}
     return make_config({**dict(flatten(dataclasses.asdict(config))), **values})
 

@@ -9,6 +9,7 @@ BENCHMARKS = {
     "input": "measure the speed of packing and reading text, and of starting to train",
     "quality": "measure what models with different heads learn",
     "images": "measure bits per dimension of images with different heads",
+    "documents": "measure the translation of documents with different heads",
     "approximate": "measure the loss of accuracy when other heads replace full attention",
     "pretrained": "measure the effect of other heads on a pretrained language model",
     "repetition": "measure the recall of a passage that was read long before",

@@ -103,11 +103,13 @@ class Task:
             path = "file" if data.name == self.file_set else "folder"
             raise ValueError(f"data.directory must name the {path} for data {data.name}")
 
-    def data_named(self, name):
+    def data_named(self, name, used=None):
         """Returns keys of the `data` section for a data set, or for a folder or file of examples.
 
         Args:
             name: string, name of a data set or path of a folder or file.
+            used: string, the data set in use, which is kept for another folder if it reads folders;
+                None if there is none. Defaults to None.
 
         Returns:
             A dictionary.
@@ -120,7 +122,8 @@ class Task:
             return {"name": name}
         folder_sets = list(self.data_sets.folders)
         if folder_sets and Path(name).is_dir():
-            return {"name": folder_sets[0], "directory": str(name)}
+            kept = used if used in folder_sets and used != self.file_set else folder_sets[0]
+            return {"name": kept, "directory": str(name)}
         if self.file_set and Path(name).is_file():
             return {"name": self.file_set, "directory": str(name)}
         named = (("folder", folder_sets), ("text file", self.file_set))

@@ -45,6 +45,12 @@ def of_pairs(tmp_path_factory):
     return config, folder / "run"
 
 
+def test_a_folder_is_read_as_the_data_set_in_use_is(tmp_path):
+    for used, name in ((None, "pairs_folder"), ("parallel_documents", "parallel_documents")):
+        found = TASK.data_named(str(tmp_path), used)
+        assert found == {"name": name, "directory": str(tmp_path)}
+
+
 def test_batches_are_as_specified(of_pairs):
     config, _ = of_pairs
     assert_batches_are_as_specified(config)
