@@ -9,6 +9,7 @@ from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerSeq2SeqBackbone, RoutingTransformerSeq2SeqLM
 from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor as Preprocessor
+from rt_keras.training.config import load_config
 from tests.models import checks
 
 
@@ -167,6 +168,32 @@ def test_logits_of_one_position_at_a_time(cross, changes):
             tokens[:, position, None], cross_caches, cache, position
         )
         np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-11)
+
+
+@pytest.mark.end_to_end
+def test_whole_documents_of_4096_tokens_one_position_at_a_time():
+    config = load_config("translate_pages", ["model.hidden_dim=32", "model.intermediate_dim=32"])
+    section = config.model
+    model = RoutingTransformerSeq2SeqLM.from_section(section, 258, "float32")
+    rng = np.random.default_rng(0)
+    for weight in model.backbone.trainable_variables:
+        weight.assign(weight + 0.1 * rng.normal(size=weight.shape))
+    length = config.data.sequence_length
+    inputs = make_inputs(length, length, padding=100)
+    tokens, mask = inputs["decoder_token_ids"], inputs["encoder_padding_mask"]
+
+    @tf.function(jit_compile=True)
+    def read():
+        embedded = model.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
+        cross = model.backbone.make_cross_cache(model.backbone.encode(embedded, mask), mask)
+        _, cache = model.backbone.prefill(tokens, cross, length - 30, length)
+        return model(inputs), cross, cache
+
+    step = tf.function(model.call_with_cache, jit_compile=True)
+    expected, cross, cache = read()
+    for position in range(length - 30, length):
+        logits, _, cache = step(tokens[:, position, None], cross, cache, tf.constant(position))
+        np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-4)
 
 
 @pytest.mark.end_to_end
