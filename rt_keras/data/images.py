@@ -7,7 +7,12 @@ from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
 # Image shape of each set.
-SHAPES = {"cifar10": (32, 32, 3), "downsampled_imagenet": (64, 64, 3), "mnist": (28, 28, 1)}
+SHAPES = {
+    "cifar10": (32, 32, 3),
+    "downsampled_imagenet": (64, 64, 3),
+    "fashion_mnist": (28, 28, 1),
+    "mnist": (28, 28, 1),
+}
 SETS = DataSets(
     f"one of {', '.join(SHAPES)}, or idx_images",
     "|".join(SHAPES),
@@ -22,16 +27,17 @@ def load_images(name, split, data_dir=None, directory=None):
     """Loads the images of one split; TensorFlow Datasets downloads the set if needed.
 
     Args:
-        name: "cifar10" (60,000 images of 32x32 in 10 classes), "mnist" (70,000 digits of 28x28) or
-            "downsampled_imagenet" (1.33 million images of 64x64 without classes; if its download is
-            no longer offered, `data_dir` must hold a prepared copy); or "idx_images", the images of
-            a folder in the format of MNIST, see `IdxImages`.
-        split: "train", "validation" or "test". CIFAR-10 and MNIST have no validation set, so
-            "validation" is the last 10% of their training images (5,000 and 6,000), which "train"
-            then excludes; the same applies to a folder without one. ImageNet's test set is not
-            public; papers report "validation".
+        name: "cifar10" (60,000 images of 32x32 in 10 classes), "mnist" (70,000 digits of 28x28),
+            "fashion_mnist" (70,000 pieces of clothing of 28x28) or "downsampled_imagenet" (1.33
+            million images of 64x64 without classes; if its download is no longer offered,
+            `data_dir` must hold a prepared copy); or "idx_images", the images of a folder in the
+            format of MNIST, see `IdxImages`.
+        split: "train", "validation" or "test". CIFAR-10 and the sets of 28x28 have no validation
+            set, so "validation" is the last 10% of their training images (5,000 and 6,000), which
+            "train" then excludes; the same applies to a folder without one. ImageNet's test set is
+            not public; papers report "validation".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
-            Datasets.
+            Datasets. Its subfolder `downloads/manual` may hold the downloads of a set.
         directory: path of the folder, for "idx_images" only. Defaults to None.
 
     Returns:

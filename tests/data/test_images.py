@@ -36,7 +36,10 @@ def number_of(example):
     return int(example["images"][0, 0, 0])
 
 
-@pytest.mark.parametrize("name, shape", [("cifar10", (32, 32, 3)), ("mnist", (28, 28, 1))])
+@pytest.mark.parametrize(
+    "name, shape",
+    [("cifar10", (32, 32, 3)), ("mnist", (28, 28, 1)), ("fashion_mnist", (28, 28, 1))],
+)
 def test_sets_with_classes(name, shape, tmp_path):
     written = write_labelled(name, tmp_path, shape)
     splits = {

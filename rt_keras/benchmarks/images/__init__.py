@@ -51,9 +51,10 @@ def add_arguments(parser):
     add_options(
         parser,
         {
-            "--data NAME": "the data set: idx_images, mnist or cifar10 (default: idx_images)",
+            "--data NAME": "the data set: idx_images, mnist, fashion_mnist or cifar10 (default: "
+            "idx_images)",
         },
-        choices=("idx_images", "mnist", "cifar10"),
+        choices=("idx_images", "mnist", "fashion_mnist", "cifar10"),
         default="idx_images",
     )
     add_options(parser, {"--directory DIR": "the folder of idx_images"})
