@@ -31,6 +31,7 @@ COMMANDS = [
     ["doctor"],
     ["evaluate"],
     ["export"],
+    ["vocabulary"],
     ["generate"],
     ["launch"],
     ["quickstart"],

@@ -209,7 +209,7 @@ def losses(nats, splits, tokenizer, settings):
         "again": back > 0,
         "far": back > settings["part"],
     }
-    # Parts follow one another in the order of the pages.
+    # Parts are in the order of the pages.
     nats = np.concatenate(nats)
     return {name: float(nats[group].mean()) for name, group in groups.items() if group.any()}
 
