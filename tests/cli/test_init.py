@@ -21,6 +21,8 @@ COMMANDS = [
     ["benchmark", "attention"],
     ["benchmark", "compare"],
     ["benchmark", "decode"],
+    ["benchmark", "documents"],
+    ["benchmark", "images"],
     ["benchmark", "input"],
     ["benchmark", "model"],
     ["benchmark", "plot"],

@@ -22,6 +22,8 @@ from rt_keras.training.experiment import Experiment, make_optimizer
 from rt_keras.training.tasks.task import label_nats
 
 WARM_UP, HEADS, BEAMS = 50, 4, 4
+# Pages per test during training.
+TESTED = 6
 # The upper bounds of the places whose losses are reported, in tokens.
 PLACES = (256, 512, 1024, 2048, 4096)
 
@@ -56,7 +58,8 @@ def train(settings, report):
         for split in ("train", "validation", "test")
     }
     length = _length(settings)
-    examples = {split: _examples(pages, settings) for split, pages in splits.items()}
+    tests = {**splits, "validation": splits["validation"][:TESTED]}
+    examples = {split: _examples(pages, settings) for split, pages in tests.items()}
     arrays = {x: _arrays(pairs, length, tokenizer) for x, pairs in examples.items()}
     keras.utils.set_random_seed(settings["seed"])
     model = _model(experiment)
