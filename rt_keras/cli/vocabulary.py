@@ -21,7 +21,7 @@ def add_arguments(parser):
 
 def main(args):
     """Writes the vocabulary."""
-    from rt_keras.data.sentence_piece_vocabulary import sentence_piece_vocabulary
+    from rt_keras.data import compute_sentence_piece_proto
     from rt_keras.training.config import load_config
     from rt_keras.training.experiment import Experiment
 
@@ -33,7 +33,7 @@ def main(args):
     if experiment.task.generates == "image":
         raise ValueError(f"--config {args.config} is for images, which have no vocabulary")
     with progress.bar(f"training {args.size:,} tokens"):
-        proto = sentence_piece_vocabulary(_texts(experiment.load_split("train")), args.size)
+        proto = compute_sentence_piece_proto(_texts(experiment.load_split("train")), args.size)
     with files.whole_file(args.output) as part:
         part.write_bytes(proto)
     print(f"wrote the vocabulary {args.output}")

@@ -10,6 +10,7 @@ import importlib
 _NAMES = {
     "byte_tokenizer": "ByteTokenizer",
     "sentence_piece_tokenizer": "SentencePieceTokenizer",
+    "sentence_piece_proto": "compute_sentence_piece_proto",
     "word_piece_tokenizer": "WordPieceTokenizer",
     "t2t_subword_tokenizer": "T2TSubwordTokenizer",
     "word_tokenizer": "WordTokenizer write_word_vocabulary",

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rt_keras.benchmarks.documents import pages as pages_lib
-from rt_keras.data import SentencePieceTokenizer
-from rt_keras.data.sentence_piece_vocabulary import sentence_piece_vocabulary
+from rt_keras.data import SentencePieceTokenizer, compute_sentence_piece_proto
 
 SOURCE = "NAME\n   alarm - sets it\n\nNOTES\n   alarm() sets alarm()\n\nSEE ALSO\n   time"
 TARGET = "NAME\n   alarm - stellt ihn\n\nNOTIZEN\n   alarm() stellt alarm()"
@@ -25,7 +24,7 @@ def write_pages(folder, count=60):
 
 
 def write_vocabulary(path):
-    path.write_bytes(sentence_piece_vocabulary([SOURCE.encode(), TARGET.encode()], 330))
+    path.write_bytes(compute_sentence_piece_proto([SOURCE.encode(), TARGET.encode()], 330))
     return path
 
 

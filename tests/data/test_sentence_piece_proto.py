@@ -4,15 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras.data import SentencePieceTokenizer
-from rt_keras.data.sentence_piece_vocabulary import sentence_piece_vocabulary
+from rt_keras.data import SentencePieceTokenizer, compute_sentence_piece_proto
 
 TEXTS = [(Path(__file__).parents[2] / "README.md").read_bytes()]
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return SentencePieceTokenizer(sentence_piece_vocabulary(TEXTS, 600))
+    return SentencePieceTokenizer(compute_sentence_piece_proto(TEXTS, 600))
 
 
 @settings(max_examples=50, deadline=None)
@@ -32,4 +31,4 @@ def test_frequent_parts_are_tokens(tokenizer):
 )
 def test_what_cannot_be_trained_is_told(texts, reason):
     with pytest.raises(ValueError, match=f"vocabulary_size=20; .*({reason})"):
-        sentence_piece_vocabulary(texts, 20)
+        compute_sentence_piece_proto(texts, 20)

@@ -11,7 +11,7 @@ with extras.needed("train", "Training a vocabulary"):
 LINES = 1_000_000
 
 
-def sentence_piece_vocabulary(texts, vocabulary_size):
+def compute_sentence_piece_proto(texts, vocabulary_size):
     """Trains a SentencePiece vocabulary of the unigram model.
 
     Line breaks and spaces are tokens like others, and characters without a token become their
@@ -31,7 +31,7 @@ def sentence_piece_vocabulary(texts, vocabulary_size):
     Source: Kudo 2018, Subword Regularization, section 3.2, as SentencePiece implements it.
 
     >>> from rt_keras.data import SentencePieceTokenizer
-    >>> proto = sentence_piece_vocabulary([b"a rose is\\na rose"] * 9, vocabulary_size=280)
+    >>> proto = compute_sentence_piece_proto([b"a rose is\\na rose"] * 9, vocabulary_size=280)
     >>> tokenizer = SentencePieceTokenizer(proto)
     >>> tokenizer.detokenize(tokenizer("is  a rose\\nor café?"))
     'is  a rose\\nor café?'
