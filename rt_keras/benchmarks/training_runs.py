@@ -1,6 +1,7 @@
 """The trainings of a table: one after another, each in its own process, kept in a file."""
 
 import importlib
+import itertools
 import json
 import multiprocessing
 import signal
@@ -12,6 +13,7 @@ from rt_keras.files import write_json
 
 # Number of tests during a training.
 TESTS = 20
+WARM_UP = 50
 
 
 def figures_of(path, benchmark, wanted, train, describe):
@@ -45,6 +47,54 @@ def figures_of(path, benchmark, wanted, train, describe):
         if path:
             write_json(path, result)
     return result, [done[_identity(settings)] for settings in wanted]
+
+
+def tabulate(args, benchmark, run_settings, train, report, draw):
+    """Trains a model for each seed and kind, prints their table and draws the picture of `--plot`.
+
+    Args:
+        args: namespace with `seeds`, `kinds`, `json` and `plot`.
+        benchmark: string, name of the benchmark in the file of `--json`.
+        run_settings: function from `args`, a kind and a seed to the settings of a run.
+        train: see `figures_of`.
+        report: function from figures to the table, a string.
+        draw: function that draws figures to a path.
+
+    Returns:
+        The whole result of `figures_of`.
+    """
+    runs = itertools.product(*map(dict.fromkeys, (args.seeds, args.kinds)))
+    wanted = [run_settings(args, kind, seed) for seed, kind in runs]
+    # What does not depend on the seed is measured once.
+    wanted = [x for i, x in enumerate(wanted) if x not in wanted[:i]]
+    result, figures = figures_of(args.json, benchmark, wanted, train, describe)
+    print(report(figures))
+    if args.plot:
+        draw(figures, args.plot)
+        print(f"wrote {args.plot}")
+    return result
+
+
+def describe(settings):
+    """Describes a run.
+
+    >>> describe({"kind": "local", "seed": 0})
+    'local, seed 0'
+    """
+    return f"{settings['kind']}, seed {settings['seed']}"
+
+
+def training_keys(settings):
+    """Returns the keys and values of a configuration for the optimizer and the steps of a run."""
+    steps = settings["steps"]
+    return {
+        "optimizer.learning_rate": settings["learning_rate"],
+        "optimizer.beta_2": 0.98,
+        "schedule.warmup_steps": min(WARM_UP, steps),
+        "trainer.steps": steps,
+        "trainer.validation_every": steps,
+        "trainer.seed": settings["seed"],
+    }
 
 
 def _identity(settings):

@@ -4,7 +4,6 @@ Encoder-decoders that differ only in their attention heads are trained on the sa
 languages. `pages.py` has the pages, `training.py` a run.
 """
 
-import itertools
 import statistics
 
 from rt_keras.benchmarks import options, training_runs
@@ -74,16 +73,7 @@ def main(args):
             to another benchmark.
     """
     check(args)
-    runs = itertools.product(*map(dict.fromkeys, (args.seeds, args.kinds)))
-    wanted = [run_settings(args, kind, seed) for seed, kind in runs]
-    result, figures = training_runs.figures_of(
-        args.json, "documents", wanted, train_alone, describe
-    )
-    print(report(figures))
-    if args.plot:
-        draw(figures, args.plot)
-        print(f"wrote {args.plot}")
-    return result
+    return training_runs.tabulate(args, "documents", run_settings, train_alone, report, draw)
 
 
 def check(args):
@@ -109,16 +99,7 @@ def run_settings(args, name, seed):
 def train_alone(settings):
     """Trains a model in a separate process; see `documents.training.train`."""
     target = "rt_keras.benchmarks.documents.training:train"
-    return training_runs.train_alone(target, settings, describe(settings))
-
-
-def describe(settings):
-    """Describes a run.
-
-    >>> describe({"kind": "local_routing", "seed": 0})
-    'local_routing, seed 0'
-    """
-    return f"{settings['kind']}, seed {settings['seed']}"
+    return training_runs.train_alone(target, settings, training_runs.describe(settings))
 
 
 def report(figures):

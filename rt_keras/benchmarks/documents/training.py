@@ -12,7 +12,7 @@ from rt_keras import extras
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.documents import pages as pages_lib
 from rt_keras.benchmarks.images.kinds import head_keys
-from rt_keras.benchmarks.training_runs import TESTS, watch
+from rt_keras.benchmarks.training_runs import TESTS, training_keys, watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
@@ -21,7 +21,7 @@ from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment, make_optimizer
 from rt_keras.training.tasks.task import label_nats
 
-WARM_UP, HEADS, BEAMS = 50, 4, 4
+HEADS, BEAMS = 4, 4
 # Pages per test during training.
 TESTED = 6
 # The upper bounds of the places whose losses are reported, in tokens.
@@ -95,7 +95,7 @@ def train(settings, report):
 
 def config_keys(settings):
     """Returns the keys and values of a configuration for a run."""
-    steps, kind = settings["steps"], settings["kind"].removesuffix("_parts")
+    kind = settings["kind"].removesuffix("_parts")
     return {
         "model.kind": "seq_2_seq_lm",
         "model.num_encoder_layers": settings["layers"],
@@ -109,12 +109,7 @@ def config_keys(settings):
         "data.name": "parallel_documents",
         "data.directory": settings["directory"],
         "data.sequence_length": _length(settings),
-        "optimizer.learning_rate": settings["learning_rate"],
-        "optimizer.beta_2": 0.98,
-        "schedule.warmup_steps": min(WARM_UP, steps),
-        "trainer.steps": steps,
-        "trainer.validation_every": steps,
-        "trainer.seed": settings["seed"],
+        **training_keys(settings),
     }
 
 

@@ -5,7 +5,6 @@ PixelCNN of as many weights and the codecs PNG and lossless WebP. `kinds.py` has
 `training.py` a run.
 """
 
-import itertools
 import statistics
 
 from rt_keras.benchmarks import options, training_runs
@@ -80,16 +79,7 @@ def main(args):
             another benchmark.
     """
     check(args)
-    runs = itertools.product(*map(dict.fromkeys, (args.seeds, args.kinds)))
-    wanted = [run_settings(args, kind, seed) for seed, kind in runs]
-    # Codecs have no seeds.
-    wanted = [x for i, x in enumerate(wanted) if x not in wanted[:i]]
-    result, figures = training_runs.figures_of(args.json, "images", wanted, train_alone, describe)
-    print(report(figures))
-    if args.plot:
-        draw(figures, args.plot)
-        print(f"wrote {args.plot}")
-    return result
+    return training_runs.tabulate(args, "images", run_settings, train_alone, report, draw)
 
 
 def check(args):
@@ -132,16 +122,7 @@ def run_settings(args, name, seed):
 def train_alone(settings):
     """Trains a model in a separate process; see `rt_keras.benchmarks.images.training.train`."""
     target = "rt_keras.benchmarks.images.training:train"
-    return training_runs.train_alone(target, settings, describe(settings))
-
-
-def describe(settings):
-    """Describes a run.
-
-    >>> describe({"kind": "local", "seed": 0})
-    'local, seed 0'
-    """
-    return f"{settings['kind']}, seed {settings['seed']}"
+    return training_runs.train_alone(target, settings, training_runs.describe(settings))
 
 
 def report(figures):

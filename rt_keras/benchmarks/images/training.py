@@ -13,7 +13,7 @@ from rt_keras.analysis import heads as head_analysis
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.images.kinds import CODECS, HEADS, head_keys, parse
 from rt_keras.benchmarks.images.pixel_cnn import pixel_cnn
-from rt_keras.benchmarks.training_runs import TESTS, watch
+from rt_keras.benchmarks.training_runs import TESTS, training_keys, watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
@@ -22,7 +22,6 @@ from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment, make_optimizer
 from rt_keras.training.tasks.task import bits
 
-WARM_UP = 50
 # Batches of held-out images per test during training, and images whose heads are compared.
 TEST_BATCHES, COMPARED = 16, 4
 
@@ -83,7 +82,7 @@ def train(settings, report):
 def config_keys(settings):
     """Returns the keys and values of a configuration for a run."""
     height, width, channels = shape_of(settings)
-    steps, kind = settings["steps"], settings["kind"]
+    kind = settings["kind"]
     if parse(kind)[0] in (*CODECS, "pixel_cnn"):
         kind = "local"
     sizes = (HEADS, settings["layers"], settings["keys"], height * width * channels)
@@ -99,12 +98,7 @@ def config_keys(settings):
         "data.name": settings["data"],
         "data.directory": settings["directory"],
         "data.batch_size": settings["batch"],
-        "optimizer.learning_rate": settings["learning_rate"],
-        "optimizer.beta_2": 0.98,
-        "schedule.warmup_steps": min(WARM_UP, steps),
-        "trainer.steps": steps,
-        "trainer.validation_every": steps,
-        "trainer.seed": settings["seed"],
+        **training_keys(settings),
     }
 
 
