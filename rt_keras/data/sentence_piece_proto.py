@@ -1,6 +1,8 @@
 """Training of SentencePiece vocabularies, which give back every text unchanged."""
 
 import io
+import tempfile
+from pathlib import Path
 
 from rt_keras import extras
 
@@ -15,8 +17,9 @@ def compute_sentence_piece_proto(texts, vocabulary_size):
     """Trains a SentencePiece vocabulary of the unigram model.
 
     Line breaks and spaces are tokens like others, and characters without a token become their
-    bytes, so that `detokenize` gives back a text as it was. Texts are split into lines, which are
-    the sentences of the training.
+    bytes, so that `detokenize` gives back a text as it was, except for U+2581, SentencePiece's own
+    sign for a space, which becomes a space. Texts are split into lines, which are the sentences of
+    the training.
 
     Args:
         texts: iterable of bytes, UTF-8.
@@ -37,13 +40,24 @@ def compute_sentence_piece_proto(texts, vocabulary_size):
     'is  a rose\\nor café?'
     """
     model = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        # Without rules, SentencePiece prints that it has none whenever the vocabulary is loaded.
+        # This one replaces its own sign for a space, which comes back as a space anyway.
+        rules = Path(folder, "rules.tsv")
+        rules.write_text("2581\t20\n")
+        _train(texts, vocabulary_size, model, rules)
+    return model.getvalue()
+
+
+def _train(texts, vocabulary_size, model, rules):
+    """Writes the proto to a binary file."""
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(line for text in texts for line in text.splitlines() if line),
             model_writer=model,
             vocab_size=vocabulary_size,
             hard_vocab_limit=False,
-            normalization_rule_name="identity",
+            normalization_rule_tsv=str(rules),
             remove_extra_whitespaces=False,
             byte_fallback=True,
             user_defined_symbols=["\n"],
@@ -60,4 +74,3 @@ def compute_sentence_piece_proto(texts, vocabulary_size):
             f"vocabulary_size must fit the texts. Received: vocabulary_size={vocabulary_size}; "
             f"{str(error).rpartition('] ')[2].strip() or 'there is no text'}"
         ) from error
-    return model.getvalue()
