@@ -28,6 +28,7 @@ INTEGERS = {
     "part": (512, "tokens in a part of a page"),
     "keys": (96, "average number of keys that a query of sparse heads sees"),
     "batch": (1, "pages per batch, or parts of as many tokens"),
+    "translated": (0, "test pages to translate for BLEU and chrF"),
 }
 
 
@@ -50,8 +51,6 @@ def add_arguments(parser):
     meaning = "the SentencePiece vocabulary, as from rt-keras vocabulary"
     add_options(parser, {"--vocabulary FILE": meaning}, required=True)
     add_integers(parser, INTEGERS)
-    meaning = {"translated": (0, "test pages to translate for BLEU and chrF")}
-    add_integers(parser, meaning)
     options.add_learning_rate(parser, 2e-3)
     add_plot(parser, "the loss by place in the page")
 
@@ -92,7 +91,7 @@ def check(args):
 
 def run_settings(args, name, seed):
     """Returns the settings of a run, a dictionary of JSON values."""
-    names = ("directory", "vocabulary", *INTEGERS, "translated", "learning_rate")
+    names = ("directory", "vocabulary", *INTEGERS, "learning_rate")
     return {"kind": name, "seed": seed, **options.values(args, names)}
 
 

@@ -58,39 +58,46 @@ def train(settings, report):
         for split in ("train", "validation", "test")
     }
     length = _length(settings)
-    tests = {**splits, "validation": splits["validation"][:TESTED]}
-    examples = {split: _examples(pages, settings) for split, pages in tests.items()}
+    used = {**splits, "validation": splits["validation"][:TESTED]}
+    examples = {split: _examples(pages, settings) for split, pages in used.items()}
     arrays = {x: _arrays(pairs, length, tokenizer) for x, pairs in examples.items()}
     keras.utils.set_random_seed(settings["seed"])
-    model = _model(experiment)
-    every, seconds = settings["steps"] // TESTS, []
-    size = settings["batch"] * settings["length"] // length
-    training = tf.data.Dataset.from_tensor_slices(arrays["train"])
-    training = training.shuffle(len(examples["train"]), settings["seed"]).repeat().batch(size)
-    callbacks = [*([CentroidEMA()] if routing_heads(model) else []), StopAtNaN()]
-    note = lambda logs: f"{logs['val_nats']:.3f} nats per token"  # noqa: E731
-    history = model.fit(
-        training,
-        steps_per_epoch=every,
-        epochs=TESTS,
-        validation_data=tf.data.Dataset.from_tensor_slices(arrays["validation"]).batch(size),
-        shuffle=False,
-        callbacks=[*callbacks, watch(every, seconds, report, note)],
-        verbose=0,
-    ).history
-    nats = _token_nats(model, arrays["test"], size)
+    model, size = _model(experiment), settings["batch"] * settings["length"] // length
+    tests, seconds = _fit(model, arrays, size, settings, report)
     found = {
         "settings": settings,
         "machine": machine.describe(),
         "weights": sum(math.prod(weight.shape) for weight in model.trainable_weights),
-        "steps": [every * (test + 1) for test in range(TESTS)],
-        "nats": history["val_nats"],
-        "losses": losses(nats, splits, tokenizer, settings),
+        **tests,
+        "losses": losses(_token_nats(model, arrays["test"], size), splits, tokenizer, settings),
         "seconds": statistics.median(seconds),
     }
     if settings["translated"]:
         found |= translation_scores(model, splits["test"], tokenizer, settings)
     return found
+
+
+def _fit(model, arrays, batch_size, settings, report):
+    """Trains the model; returns the steps and losses of the tests, and the times of the steps."""
+
+    def note(logs):
+        return f"{logs['val_nats']:.3f} nats per token"
+
+    every, seconds = settings["steps"] // TESTS, []
+    training = tf.data.Dataset.from_tensor_slices(arrays["train"])
+    training = training.shuffle(len(arrays["train"][1]), settings["seed"]).repeat()
+    watching = watch(every, seconds, report, note)
+    history = model.fit(
+        training.batch(batch_size),
+        steps_per_epoch=every,
+        epochs=TESTS,
+        validation_data=tf.data.Dataset.from_tensor_slices(arrays["validation"]).batch(batch_size),
+        shuffle=False,
+        callbacks=[*([CentroidEMA()] if routing_heads(model) else []), StopAtNaN(), watching],
+        verbose=0,
+    ).history
+    steps = [every * (test + 1) for test in range(TESTS)]
+    return {"steps": steps, "nats": history["val_nats"]}, seconds
 
 
 def config_keys(settings):
