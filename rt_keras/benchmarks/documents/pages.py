@@ -29,12 +29,12 @@ def read_pages(directory, split, tokenizer, length):
         A list of pages, each a list of pairs `(source, target)` of paragraphs, lists of tokens.
     """
     pairs = load_pairs("parallel_documents", split, directory).as_numpy_iterator()
-    pages = [_page(pair, tokenizer, length) for pair in pairs]
+    line_break = int(tokenizer("x\n")[-1])
+    pages = [_page(pair, tokenizer, line_break, length) for pair in pairs]
     return [page for page in pages if page]
 
 
-def _page(pair, tokenizer, length):
-    (line_break,) = list(tokenizer("x\n"))[-1:]
+def _page(pair, tokenizer, line_break, length):
     sides = [
         paragraphs(list(map(int, tokenizer(pair[name].decode()))), line_break)
         for name in ("encoder_text", "decoder_text")

@@ -16,7 +16,6 @@ from rt_keras.benchmarks.training_runs import TESTS, training_keys, watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
-from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment, make_optimizer
 from rt_keras.training.tasks.task import label_nats
@@ -73,7 +72,8 @@ def train(settings, report):
         "seconds": statistics.median(seconds),
     }
     if settings["translated"]:
-        found |= translation_scores(model, splits["test"], tokenizer, settings)
+        model.preprocessor = experiment.preprocessor
+        found |= translation_scores(model, splits["test"], settings)
     return found
 
 
@@ -219,13 +219,13 @@ def losses(nats, splits, tokenizer, settings):
     return {name: float(nats[group].mean()) for name, group in groups.items() if group.any()}
 
 
-def translation_scores(model, pages, tokenizer, settings):
+def translation_scores(model, pages, settings):
     """Translates test pages, greedily and with beam search; returns their BLEU and chrF.
 
     Args:
-        model: the trained model.
+        model: the trained model, with its preprocessor.
         pages: list of pages; the first `settings["translated"]` ones are translated.
-        tokenizer, settings: see `losses`.
+        settings: see `train`.
 
     Returns:
         A dictionary with "bleu" and "chrf", each a dictionary of "greedy" and "beam".
@@ -234,8 +234,7 @@ def translation_scores(model, pages, tokenizer, settings):
         import sacrebleu
 
     pages = pages[: settings["translated"]]
-    length = _length(settings)
-    model.preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(tokenizer, length, length)
+    tokenizer, length = model.preprocessor.tokenizer, _length(settings)
     references = [tokenizer.detokenize(pages_lib.joined(page)[1]) for page in pages]
     found = {"bleu": {}, "chrf": {}}
     samplers = {"greedy": "greedy", "beam": keras_hub.samplers.BeamSampler(num_beams=BEAMS)}
