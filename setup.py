@@ -36,6 +36,8 @@ TRAIN = [
 # The protobufs of TensorFlow Serving, which need only TensorFlow.
 SERVING = ["tensorflow-serving-api>=2.20,<2.22"]
 PLOT = ["matplotlib>=3.8,<4"]
+# Sound files and their resampling, and the error rates of transcriptions.
+SPEECH = ["soundfile>=0.13,<0.15", "scipy>=1.13,<2", "jiwer>=4,<5"]
 # The TPU compiler, in the versions known to take what TensorFlow 2.20 gives them; it compiles the
 # training step of a configuration.
 TPU_CHECK = [*TRAIN, "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"]
@@ -59,6 +61,7 @@ EXTRAS = {
     "train": TRAIN,
     "serving": SERVING,
     "plot": PLOT,
+    "speech": SPEECH,
     "pretrained": PRETRAINED,
     # What `rt-keras benchmark` compares with. It also measures pytorch-fast-transformers where
     # that is installed; building it takes a C++ compiler and, beside an nvcc, a CUDA toolkit.
@@ -69,6 +72,7 @@ EXTRAS = {
         *TRAIN,
         *SERVING,
         *PLOT,
+        *SPEECH,
         *PRETRAINED,
         "pytest>=9,<10",
         "pytest-xdist>=3.6,<4",

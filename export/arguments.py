@@ -24,6 +24,8 @@ INPUT_TYPES = {
         "temperature": "float32",
         "seed": "int64",
     },
+    "transcribe": {"sound_bytes": "string"},
+    "transcribe_samples": {"samples": "float32", "sampling_rate": "int32"},
     "new_state": {"rows": "int32"},
     "score_next": {"ids": "int32"},
     "generate_next": {"prompts": "string", **SAMPLING},
@@ -49,7 +51,7 @@ def parse(description, server, argv=None):
         None.
 
     Raises:
-        OSError: if the image cannot be read.
+        OSError: if the image or a sound cannot be read.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -78,6 +80,8 @@ def parse(description, server, argv=None):
     complete.add_argument("--label", type=int, dest="labels", metavar="LABEL", help=meaning)
     complete.add_argument("--temperature", type=float, default=1.0)
     complete.add_argument("--seed", type=int, default=0)
+    transcribe = signatures.add_parser("transcribe", help="write down what is said")
+    transcribe.add_argument("sounds", nargs="+", metavar="FILE", help="WAV file of 16 bits")
     inputs = vars(parser.parse_args(argv))
     server, signature = inputs.pop("server"), inputs.pop("signature").replace("-", "_")
     output = inputs.pop("output", None)
@@ -93,6 +97,8 @@ def parse(description, server, argv=None):
         image = Path(inputs.pop("image")).read_bytes()
         given = {"image_bytes": image, **inputs}
         inputs = {name: [value] for name, value in given.items() if value is not None}
+    elif signature == "transcribe":
+        inputs = {"sound_bytes": [Path(name).read_bytes() for name in inputs["sounds"]]}
     return server, signature, inputs, output
 
 
@@ -104,7 +110,15 @@ def show(outputs, output=None):
         return
     for name, values in sorted(outputs.items()):
         for value in values:
-            print(f"{name}: {value.decode() if isinstance(value, bytes) else value}")
+            print(f"{name}: {_in_words(value)}")
+
+
+def _in_words(value):
+    if isinstance(value, bytes):
+        return value.decode()
+    return (
+        value if isinstance(value, (str, int, float)) else " ".join(map(str, map(_in_words, value)))
+    )
 
 
 def fail(message):

@@ -4,6 +4,7 @@ python export/client_grpc.py generate "Once upon a time" --max-new-tokens 100 --
 python export/client_grpc.py score-text "Once upon a time" "time a upon Once"
 python export/client_grpc.py score 81 112 101
 python export/client_grpc.py complete top.png --output whole.png
+python export/client_grpc.py transcribe hello.wav
 """
 
 import sys

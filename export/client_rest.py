@@ -4,6 +4,7 @@ python export/client_rest.py generate "Once upon a time" --max-new-tokens 100 --
 python export/client_rest.py score-text "Once upon a time" "time a upon Once"
 python export/client_rest.py score 81 112 101
 python export/client_rest.py complete top.png --output whole.png
+python export/client_rest.py transcribe hello.wav
 """
 
 import base64

@@ -21,6 +21,7 @@ COMMANDS = {
     "launch": "run a command with several workers on this machine",
     "evaluate": "score a model on held-out texts or images",
     "generate": "continue or translate a text, or complete an image",
+    "transcribe": "write down what is said in sound files",
     "export": "write a model as a SavedModel",
     "adapt": "give a pretrained model other heads",
     "convert": "import checkpoints of other projects",

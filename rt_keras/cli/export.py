@@ -9,6 +9,8 @@ ORDER = (
     "generate",
     "translate",
     "complete",
+    "transcribe",
+    "transcribe_samples",
     "new_state",
     "score_next",
     "generate_next",
@@ -26,7 +28,7 @@ def add_arguments(parser):
     options.add_options(parser, {"--output DIR": meaning}, required=True)
     meaning = (
         "maximum number of tokens in a sequence (default: the model's number of positions, or "
-        "65,536 if it has no limit); for text models"
+        "65,536 if it has no limit), or of positions of 40 ms in a sound; not for images"
     )
     options.add_options(parser, {"--max-length N": meaning}, type=int)
 
@@ -38,7 +40,9 @@ def main(args):
 
     model, task = options.load_model(args.model)
     if task.generates is None:
-        raise ValueError(f"--model {args.model} must be a model that generates text or images")
+        raise ValueError(
+            f"--model {args.model} must be a model that generates text or images, or transcribes"
+        )
     with progress.bar("tracing and exporting"):
         path = export_saved_model(model, args.output, args.max_length)
     print(f"wrote the SavedModel {path}: {', '.join(_signatures(path))}")

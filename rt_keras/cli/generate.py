@@ -72,7 +72,7 @@ def _add_image_arguments(group):
 def main(args):
     """Generates from the model and prints or writes the result."""
     model, task = options.load_model(args.model)
-    if task.generates is None:
+    if task.generates not in ("text", "image"):
         raise ValueError(f"--model {args.model} holds a {task.kind} model, which cannot generate")
     if task.generates == "image":
         _refuse(args, TEXT_OPTIONS, f"--model {args.model}, an image model")

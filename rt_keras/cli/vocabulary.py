@@ -2,6 +2,9 @@
 
 from rt_keras import files, options, progress
 
+# Strings of examples that are not texts.
+LEFT_OUT = ("id", "sound")
+
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
@@ -16,6 +19,9 @@ def add_arguments(parser):
     options.add_config(parser, required=True)
     options.add_data(parser, default="those of the configuration")
     options.add_integers(parser, {"size": (4096, "maximum number of tokens")})
+    parser.add_argument(
+        "--characters", action="store_true", help="make each token a single character"
+    )
     options.add_options(parser, {"--output FILE": "the file to write"}, required=True)
 
 
@@ -33,7 +39,8 @@ def main(args):
     if experiment.task.generates == "image":
         raise ValueError(f"--config {args.config} is for images, which have no vocabulary")
     with progress.bar(f"training {args.size:,} tokens"):
-        proto = compute_sentence_piece_proto(_texts(experiment.load_split("train")), args.size)
+        texts = _texts(experiment.load_split("train"))
+        proto = compute_sentence_piece_proto(texts, args.size, characters=args.characters)
     with files.whole_file(args.output) as part:
         part.write_bytes(proto)
     print(f"wrote the vocabulary {args.output}")
@@ -44,4 +51,6 @@ def _texts(examples):
     """Yields all texts of examples."""
     for example in examples.as_numpy_iterator():
         values = example if isinstance(example, dict) else {"text": example}
-        yield from (x for name, x in values.items() if isinstance(x, bytes) and name != "id")
+        yield from (
+            x for name, x in values.items() if isinstance(x, bytes) and name not in LEFT_OUT
+        )

@@ -1,4 +1,4 @@
-"""Tokenizers, dataset builders, and input pipelines for text and images.
+"""Tokenizers, dataset builders, and input pipelines for text, images and speech.
 
 The names below are imported on first use: KerasHub and TensorFlow Datasets take seconds to import,
 and most programs need only one of them or neither. Data sets need the extra `train`.
@@ -25,6 +25,8 @@ _NAMES = {
     "shards": "check_packed",
     "idx_images": "IdxImages",
     "images": "load_images training_images evaluation_images",
+    "speech_folder": "SpeechFolder",
+    "speech": "load_speech training_speech evaluation_speech",
     "csv_folder": "CsvFolder",
     "labeled_texts": "load_labeled_texts training_labeled_texts evaluation_labeled_texts",
     "questions": "load_questions training_questions evaluation_questions",

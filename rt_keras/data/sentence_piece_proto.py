@@ -13,7 +13,7 @@ with extras.needed("train", "Training a vocabulary"):
 LINES = 1_000_000
 
 
-def compute_sentence_piece_proto(texts, vocabulary_size):
+def compute_sentence_piece_proto(texts, vocabulary_size, characters=False):
     """Trains a SentencePiece vocabulary of the unigram model.
 
     Line breaks and spaces are tokens like others, and characters without a token become their
@@ -24,6 +24,7 @@ def compute_sentence_piece_proto(texts, vocabulary_size):
     Args:
         texts: iterable of bytes, UTF-8.
         vocabulary_size: int, maximum number of tokens; 256 of them are bytes, and 4 are special.
+        characters: bool, whether each token is a single character. Defaults to False.
 
     Returns:
         bytes, the proto of a `SentencePieceTokenizer`.
@@ -45,16 +46,17 @@ def compute_sentence_piece_proto(texts, vocabulary_size):
         # This one replaces its own sign for a space, which comes back as a space anyway.
         rules = Path(folder, "rules.tsv")
         rules.write_text("2581\t20\n")
-        _train(texts, vocabulary_size, model, rules)
+        _train(texts, vocabulary_size, model, rules, "char" if characters else "unigram")
     return model.getvalue()
 
 
-def _train(texts, vocabulary_size, model, rules):
+def _train(texts, vocabulary_size, model, rules, model_type):
     """Writes the proto to a binary file."""
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(line for text in texts for line in text.splitlines() if line),
             model_writer=model,
+            model_type=model_type,
             vocab_size=vocabulary_size,
             hard_vocab_limit=False,
             normalization_rule_tsv=str(rules),

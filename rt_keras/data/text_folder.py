@@ -40,7 +40,7 @@ def list_files(directory, suffix, left_out=()):
 
     Args:
         directory: path of the folder.
-        suffix: string, such as ".txt".
+        suffix: string, such as ".txt", or a tuple of strings.
         left_out: names of subfolders to skip.
 
     Returns:
@@ -65,7 +65,8 @@ def list_files(directory, suffix, left_out=()):
             if name.endswith(suffix) and name[0] != "."
         ]
     if not names:
-        raise wrong_folder(f"directory must hold {suffix} files", directory)
+        suffixes = suffix if isinstance(suffix, str) else " or ".join(suffix)
+        raise wrong_folder(f"directory must hold {suffixes} files", directory)
     return sorted(names)
 
 

@@ -41,6 +41,7 @@ from rt_keras.layers.reversible_blocks import ReversibleBlocks
 from rt_keras.layers.routing_heads import RoutingHeads
 from rt_keras.layers.routing_memory_heads import RoutingMemoryHeads
 from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
+from rt_keras.layers.spec_augment import SpecAugment
 from rt_keras.layers.strided_heads import StridedHeads
 from rt_keras.layers.token_dropout import TokenDropout
 from rt_keras.layers.token_shift import TokenShift
@@ -79,6 +80,7 @@ __all__ = [
     "RoutingMemoryHeads",
     "ScaleNormalization",
     "SinusoidalPositions",
+    "SpecAugment",
     "StridedHeads",
     "TokenDropout",
     "TokenShift",

@@ -1,6 +1,7 @@
 """Models built on KerasHub's base classes, and adaptation of KerasHub's pretrained models."""
 
 from rt_keras.models.adapted import adapt, distill, fit_centroids, restore
+from rt_keras.models.routing_transformer_audio_converter import RoutingTransformerAudioConverter
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
@@ -22,12 +23,29 @@ from rt_keras.models.routing_transformer_span_predictor import RoutingTransforme
 from rt_keras.models.routing_transformer_span_predictor_preprocessor import (
     RoutingTransformerSpanPredictorPreprocessor,
 )
+from rt_keras.models.routing_transformer_speech_backbone import RoutingTransformerSpeechBackbone
+from rt_keras.models.routing_transformer_speech_recognizer import RoutingTransformerSpeechRecognizer
+from rt_keras.models.routing_transformer_speech_recognizer_preprocessor import (
+    RoutingTransformerSpeechRecognizerPreprocessor,
+)
+from rt_keras.models.routing_transformer_streaming_speech_backbone import (
+    RoutingTransformerStreamingSpeechBackbone,
+)
+from rt_keras.models.routing_transformer_streaming_speech_recognizer import (
+    RoutingTransformerStreamingSpeechRecognizer,
+)
 from rt_keras.models.routing_transformer_text_classifier import RoutingTransformerTextClassifier
 from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
     RoutingTransformerTextClassifierPreprocessor,
 )
 
 __all__ = [
+    "RoutingTransformerAudioConverter",
+    "RoutingTransformerSpeechBackbone",
+    "RoutingTransformerSpeechRecognizer",
+    "RoutingTransformerSpeechRecognizerPreprocessor",
+    "RoutingTransformerStreamingSpeechBackbone",
+    "RoutingTransformerStreamingSpeechRecognizer",
     "RoutingTransformerBackbone",
     "RoutingTransformerCausalLM",
     "RoutingTransformerCausalLMPreprocessor",

@@ -50,6 +50,17 @@ class ImageSection:
 
 
 @dataclasses.dataclass
+class SpeechSection:
+    """Features of a speech model and their masks in training; see `rt_keras.layers.SpecAugment`."""
+
+    num_mel_bins: int = key(80, "features of a frame of sound", AT_LEAST_1)
+    frequency_masks: int = key(2, "bands of features that are masked in training", AT_LEAST_0)
+    frequency_mask_width: int = key(27, "maximum number of features in a band", AT_LEAST_0)
+    time_masks: int = key(2, "stretches of frames that are masked in training", AT_LEAST_0)
+    time_mask_width: int = key(100, "maximum number of frames in a stretch", AT_LEAST_0)
+
+
+@dataclasses.dataclass
 class _ModelKeys:
     """Hyperparameters of a model; see the backbone of its kind in `rt_keras.models`."""
 
@@ -140,6 +151,7 @@ class _ModelKeys:
         one_of(*DIALECTS),
     )
     image: ImageSection = section(ImageSection)
+    speech: SpeechSection = section(SpeechSection)
 
 
 ModelSection = dataclasses.make_dataclass(

@@ -1,4 +1,4 @@
-"""Attention as pure functions of `[batch, heads, length, depth]`, one kind per file, and a loss.
+"""Attention as pure functions of `[batch, heads, length, depth]`, a file a kind, and two losses.
 
 Terms used in these files:
 
@@ -18,6 +18,7 @@ from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.compressive import compressive_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.ctc import ctc_loss
 from rt_keras.ops.entmax import entmax15, sparsemax
 from rt_keras.ops.first_tokens import first_tokens_attention
 from rt_keras.ops.full import full_attention
@@ -44,6 +45,7 @@ __all__ = [
     "clustered_attention",
     "commitment",
     "compressive_attention",
+    "ctc_loss",
     "entmax15",
     "find_global_tokens",
     "first_tokens_attention",

@@ -4,6 +4,7 @@
 - `signatures.py`: the functions of the SavedModel, with strings as inputs and outputs.
 - `translation.py`: the function of encoder-decoders.
 - `image_completion.py`: the function of image models.
+- `transcription.py`: the functions of speech recognizers.
 - `state_signatures.py`: functions that continue from a recurrent state.
 - `checks.py`: checks of their inputs, in the graph.
 - `request_sampler.py`: KerasHub's samplers, per row and without state.
@@ -23,6 +24,7 @@ from rt_keras.serving.state_signatures import (
     state_generating_function,
     state_scoring_function,
 )
+from rt_keras.serving.transcription import transcribing_functions
 from rt_keras.serving.translation import translating_function
 
 __all__ = [
@@ -35,5 +37,6 @@ __all__ = [
     "state_generating_function",
     "state_scoring_function",
     "text_scoring_function",
+    "transcribing_functions",
     "translating_function",
 ]

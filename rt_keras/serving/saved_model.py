@@ -8,6 +8,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from rt_keras import files
 from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
 from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
+from rt_keras.models.routing_transformer_speech_recognizer import RoutingTransformerSpeechRecognizer
 from rt_keras.models.stateful import why_not_stateful
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.image_completion import completing_function
@@ -23,6 +24,7 @@ from rt_keras.serving.state_signatures import (
     state_generating_function,
     state_scoring_function,
 )
+from rt_keras.serving.transcription import transcribing_functions
 from rt_keras.serving.translation import translating_function
 from rt_keras.serving.warm_up import warm_up_requests, write_warm_up
 
@@ -34,6 +36,8 @@ def export_saved_model(model, path, max_length=None):
 
     An encoder-decoder has the signature `translate` (also the default); see `translating_function`.
     An image model has the signature `complete` (also the default); see `completing_function`.
+    A speech recognizer has `transcribe` (also the default) and `transcribe_samples`; see
+    `transcribing_functions`.
     The signatures of a causal language model are `score` (also the default), `score_text` and
     `generate`; see `scoring_function`, `text_scoring_function` and `generating_function`. A model
     that supports a recurrent state also has `new_state`, `score_next` and `generate_next`, for
@@ -47,13 +51,15 @@ def export_saved_model(model, path, max_length=None):
 
     Args:
         model: a `RoutingTransformerCausalLM` or `RoutingTransformerSeq2SeqLM` with a preprocessor,
-            an adapted causal language model, or a `RoutingTransformerImageLM`.
+            an adapted causal language model, a `RoutingTransformerImageLM`, or a
+            `RoutingTransformerSpeechRecognizer` with a preprocessor.
         path: path of a folder of versions, the layout that TensorFlow Serving watches, to which the
             next version is added; or, if its name is a number, of the version itself. The version
             is written atomically.
         max_length: int, maximum number of tokens in a sequence, including start and end of text.
             Defaults to the model's number of positions, the trained length of an adapted model, or
-            65,536 if neither exists. Image models have none.
+            65,536 if neither exists. For a speech recognizer, the number of positions, of 40 ms
+            each. Image models have none.
 
     Returns:
         The `Path` of the exported version.
@@ -114,6 +120,9 @@ def _signatures(model, max_length):
     if isinstance(model, RoutingTransformerImageLM):
         complete = completing_function(model)
         return {"serving_default": complete, "complete": complete}
+    if isinstance(model, RoutingTransformerSpeechRecognizer):
+        functions = transcribing_functions(model, max_length)
+        return {"serving_default": functions["transcribe"], **functions}
     if isinstance(model, RoutingTransformerSeq2SeqLM):
         translate = translating_function(model, max_length)
         return {"serving_default": translate, "translate": translate}

@@ -7,6 +7,7 @@ waits for that.
 import tensorflow as tf
 
 from rt_keras import extras
+from rt_keras.data.wav import SAMPLING_RATE, encode_wav
 
 with extras.needed("serving", "Exporting a model"):
     from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
@@ -32,6 +33,16 @@ def warm_up_requests(model_name, signatures, model):
     """
     if "complete" in signatures:
         return [predict_request(model_name, "complete", _image_inputs(model.backbone))]
+    if "transcribe" in signatures:
+        second = [0.0] * SAMPLING_RATE
+        inputs = {
+            "transcribe": {"sound_bytes": tf.constant([encode_wav(second, SAMPLING_RATE)])},
+            "transcribe_samples": {
+                "samples": tf.constant([second]),
+                "sampling_rate": tf.constant(SAMPLING_RATE),
+            },
+        }
+        return [predict_request(model_name, name, values) for name, values in inputs.items()]
     ids = {"ids": tf.constant([[1, 1, 1, 1]])}
     sampling = {
         "max_new_tokens": tf.constant([4]),

@@ -62,21 +62,32 @@ class DataConfig:
 
     `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm` or a
     `masked_lm`, `load_pairs` for a `seq_2_seq_lm`, `load_images` for an `image_lm`,
-    `load_labeled_texts` for a `text_classifier` and `load_questions` for a `span`.
+    `load_labeled_texts` for a `text_classifier`, `load_questions` for a `span`, and `load_speech`
+    for `ctc` and `streaming_ctc`.
     """
 
     name: str = key("python_source", "the data set")
     directory: str | None = key(None, "the folder or file to read, for data sets that need one")
     data_dir: str | None = key(None, "folder of prepared data sets, null for the default of TFDS")
     reverse: bool = key(False, "whether to predict the first text of a pair from the second")
-    sequence_length: int = key(2048, "tokens in a sequence", AT_LEAST_1)
+    sequence_length: int = key(
+        2048, "tokens in a sequence, or positions of 40 ms of a sound", AT_LEAST_1
+    )
     encoder_sequence_length: int | None = key(
         None, "tokens in a sequence of the encoder, null for sequence_length", AT_LEAST_1
+    )
+    label_length: int | None = key(
+        None,
+        "maximum number of tokens in the text of a sound, null for half of sequence_length",
+        AT_LEAST_1,
+    )
+    join_clips: bool = key(
+        False, "whether to join consecutive sounds to longer ones that fill the sequences"
     )
     mask_rate: float = key(
         0.15, "share of tokens that a masked language model predicts", SHARE_ABOVE_0
     )
-    batch_size: int = key(2, "sequences, texts, pairs or images in a batch", AT_LEAST_1)
+    batch_size: int = key(2, "sequences, texts, pairs, images or sounds in a batch", AT_LEAST_1)
 
 
 @dataclasses.dataclass

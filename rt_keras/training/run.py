@@ -297,12 +297,11 @@ def compiled_model(experiment):
     """
     model, trainer, task = experiment.make_model(), experiment.trainer, experiment.task
     add_l2(model, experiment.config.optimizer.l2_weight)
-    nats = keras.metrics.SparseCategoricalCrossentropy(name=task.loss_name, from_logits=True)
     model.compile(
         optimizer=make_optimizer(experiment.config),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=task.loss(),
         metrics=None,
-        weighted_metrics=[nats, *task.metrics()],
+        weighted_metrics=[task.loss_metric(), *task.metrics()],
         jit_compile=trainer.jit_compile,
         steps_per_execution=trainer.steps_per_execution,
         gradient_accumulation_steps=trainer.gradient_accumulation_steps,

@@ -4,7 +4,7 @@
 - `text_task.py`, `document_task.py`, `encoder_task.py`: base classes of tasks on texts, tasks on
   documents, and tasks whose models see whole sequences.
 - `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
-  `text_classifier.py`, `span.py`: the tasks.
+  `text_classifier.py`, `span.py`, `ctc.py`: the tasks.
 - `adapted_causal_lm.py`: the task of models of `rt_keras.adapt`.
 
 A new task is a file here, its entry in `TASKS` and its tests.
@@ -12,6 +12,7 @@ A new task is a file here, its entry in `TASKS` and its tests.
 
 from rt_keras.training.tasks.adapted_causal_lm import AdaptedCausalLMTask
 from rt_keras.training.tasks.causal_lm import CausalLMTask
+from rt_keras.training.tasks.ctc import CTCTask, StreamingCTCTask
 from rt_keras.training.tasks.image_lm import ImageLMTask
 from rt_keras.training.tasks.masked_lm import MaskedLMTask
 from rt_keras.training.tasks.seq_2_seq_lm import Seq2SeqLMTask
@@ -28,6 +29,8 @@ TASKS = {
         MaskedLMTask(),
         TextClassifierTask(),
         SpanTask(),
+        CTCTask(),
+        StreamingCTCTask(),
         AdaptedCausalLMTask(),
     )
 }

@@ -4,6 +4,7 @@ import math
 import os
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 
@@ -26,7 +27,7 @@ class Task:
         label_name: string, the name of a label, such as "token".
         examples: string, the name of the task's examples, such as "texts".
         generates: the output of `rt-keras generate` with the model, and of the model on a server:
-            "text", "image" or None.
+            "text", "image", "transcription" or None.
         adapts: bool, whether the model is one of `rt_keras.adapt`, which `model.preset` names.
         continues_text: bool, whether the model continues one text, token by token, so that it can
             be streamed and analyzed for causality.
@@ -192,8 +193,13 @@ class Task:
         from rt_keras.data import tfds_sets
 
         builder = tfds_sets.prepare(self.make_builder(data))
-        identity = {"kind": self.kind, **tfds_sets.identity(builder, "train"), **more}
-        return tfds_sets.packed_folder(builder, "train", identity), identity
+        split = self.training_split(data)
+        identity = {"kind": self.kind, **tfds_sets.identity(builder, split), **more}
+        return tfds_sets.packed_folder(builder, split, identity), identity
+
+    def training_split(self, data):
+        """Returns the name that the training split has in the data set of a `DataConfig`."""
+        return "train"
 
     def training_batches(self, experiment, **order):
         """Returns endless batches of the training split, for `fit`. Packs the split if needed.
@@ -253,8 +259,16 @@ class Task:
             raise ValueError(f"there are no {self.examples} to evaluate")
         return {self.examples: count}
 
+    def loss(self):
+        """Returns the Keras loss of `fit`."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def loss_metric(self):
+        """Returns the weighted Keras metric `loss_name`, the loss without regularization."""
+        return keras.metrics.SparseCategoricalCrossentropy(name=self.loss_name, from_logits=True)
+
     def metrics(self):
-        """Returns a list of weighted Keras metrics for `fit`, in addition to `loss_name`."""
+        """Returns a list of weighted Keras metrics for `fit`, in addition to `loss_metric`."""
         return []
 
     def figures(self, model, inputs, labels):

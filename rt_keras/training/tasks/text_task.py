@@ -47,11 +47,7 @@ class TextTask(Task):
         tokenizer = make_tokenizer(experiment.config.tokenizer)
         options = self.preprocessor_options(experiment)
         preprocessor = self.model_class.preprocessor_cls(tokenizer, **options)
-        given, least = experiment.model.vocabulary_size, self.token_ids(preprocessor)
-        if given is not None and given < least:
-            raise ValueError(
-                f"model.vocabulary_size is {given}; with this tokenizer it must be at least {least}"
-            )
+        check_token_ids(experiment.model, self.token_ids(preprocessor))
         return preprocessor
 
     def preprocessor_options(self, experiment):
@@ -81,15 +77,7 @@ class TextTask(Task):
 
     def check_sources(self, experiment):
         super().check_sources(experiment)
-        tokenizer = experiment.config.tokenizer
-        if tokenizer.name == "bytes":
-            return
-        if tokenizer.vocabulary is None:
-            raise ValueError(
-                f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}"
-            )
-        if not Path(tokenizer.vocabulary).is_file():
-            raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, not a file")
+        check_vocabulary(experiment.config.tokenizer)
 
     def figures(self, model, inputs, labels):
         hidden = model.hidden_states(inputs, False)
@@ -105,3 +93,22 @@ def token_specs(prefix, batch_size, length):
         f"{prefix}token_ids": tf.TensorSpec([batch_size, length], tf.int32),
         f"{prefix}padding_mask": tf.TensorSpec([batch_size, length], tf.bool),
     }
+
+
+def check_token_ids(model, least):
+    """Raises a ValueError if `model.vocabulary_size` is less than the number of token ids."""
+    given = model.vocabulary_size
+    if given is not None and given < least:
+        raise ValueError(
+            f"model.vocabulary_size is {given}; with this tokenizer it must be at least {least}"
+        )
+
+
+def check_vocabulary(tokenizer):
+    """Raises a ValueError if a `TokenizerConfig` does not name the vocabulary that it needs."""
+    if tokenizer.name == "bytes":
+        return
+    if tokenizer.vocabulary is None:
+        raise ValueError(f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}")
+    if not Path(tokenizer.vocabulary).is_file():
+        raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, not a file")

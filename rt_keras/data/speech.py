@@ -1,0 +1,255 @@
+"""Recordings with their texts, and batches for speech recognizers."""
+
+import numpy as np
+import tensorflow as tf
+
+from rt_keras import progress
+from rt_keras.data.batches import filled_batches, prepared
+from rt_keras.data.data_sets import DataSets
+from rt_keras.data.examples import shuffled_batches
+from rt_keras.data.wav import SAMPLING_RATE, encode_wav, wav_samples
+
+SETS = DataSets(
+    "speech_folder or one of librispeech, ljspeech, vctk and tedlium",
+    "librispeech|ljspeech|vctk|tedlium",
+    folders={"speech_folder": "SpeechFolder"},
+)
+# The splits of the sets of TensorFlow Datasets, and their parts.
+SPLITS = {
+    "librispeech": {
+        "train": ("train_clean100", "+train_clean360+train_other500"),
+        "validation": ("dev_clean", ""),
+        "test": ("test_clean", ""),
+    },
+    "tedlium": {split: (split, "") for split in ("train", "validation", "test")},
+}
+# Those of sets with a single split.
+HELD_OUT = {
+    "train": ("train", "[:90%]"),
+    "validation": ("train", "[90%:95%]"),
+    "test": ("train", "[95%:]"),
+}
+# The sampling rates of the sets, in Hz.
+RATES = {"ljspeech": 22_050, "vctk": 48_000}
+
+
+def load_speech(name, split, directory=None, data_dir=None):
+    """Loads the recordings of one split with their texts.
+
+    Args:
+        name: "speech_folder" (the sounds of `directory`; see `SpeechFolder`), or a set downloaded
+            by TensorFlow Datasets if needed: "librispeech" (960 hours; validation and test are the
+            clean sets), "tedlium", or "ljspeech" and "vctk", which have one split, of which the
+            last 5% are for testing and the 5% before for validation.
+        split: "train", "validation" or "test".
+        directory: path of the folder for "speech_folder".
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+
+    Returns:
+        `tf.data.Dataset` of dictionaries of scalar strings, in a fixed order: "id"; "sound", the
+        bytes of a WAV file of 16 bits; and "text".
+
+    Raises:
+        FileNotFoundError: if the folder or its files do not exist.
+        ValueError: if there is no such set or split, if `directory` is missing or given to a set
+            that does not take one, or if a file is not a sound.
+        OSError: if the set cannot be downloaded and prepared.
+
+    Source: LibriSpeech: Panayotov et al. 2015; TED-LIUM: Rousseau et al. 2012.
+
+    Example:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from rt_keras.data.wav import encode_wav
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "test").mkdir()
+    >>> _ = (folder / "test" / "no.wav").write_bytes(encode_wav(np.zeros(8), 16_000))
+    >>> _ = (folder / "test" / "no.txt").write_text("no")
+    >>> speech = load_speech("speech_folder", "test", folder, data_dir=folder / "prepared")
+    >>> [(x["id"], x["text"]) for x in speech.as_numpy_iterator()]
+    [(b'test/no.wav', b'no')]
+    """
+    from rt_keras.data import tfds_sets
+
+    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
+    if name in SETS.folders:
+        return tfds_sets.read(builder, split)
+    first, part = split_of_set(name, split)
+    rate = RATES.get(name, SAMPLING_RATE)
+    text = "text_normalized" if name == "ljspeech" else "text"
+
+    def rename(example):
+        samples = tf.cast(example["speech"], tf.float32)[:, None] / 2**15
+        return {
+            "id": example["id"],
+            "sound": tf.audio.encode_wav(samples, rate),
+            "text": tf.strings.lower(example[text], "utf-8"),
+        }
+
+    return tfds_sets.read(builder, first, part).map(rename)
+
+
+def split_of_set(name, split):
+    """Returns the split of a set of TensorFlow Datasets that has a split of ours, and its part.
+
+    >>> split_of_set("ljspeech", "test"), split_of_set("librispeech", "validation")
+    (('train', '[95%:]'), ('dev_clean', ''))
+    """
+    splits = SPLITS.get(name, HELD_OUT)
+    if split not in splits:
+        raise ValueError(f"split must be one of {', '.join(splits)}. Received: split={split!r}")
+    return splits[split]
+
+
+def usable(speech, preprocessor):
+    """Leaves out recordings that a model cannot learn: no alignment has that many tokens.
+
+    The number of recordings that are left out, and the first of them, are printed at the end.
+
+    Args:
+        speech: `tf.data.Dataset`, as from `load_speech`.
+        preprocessor: a `RoutingTransformerSpeechRecognizerPreprocessor` with lengths.
+
+    Returns:
+        A `tf.data.Dataset` of the others.
+    """
+
+    def read():
+        left_out = []
+        for example in speech.as_numpy_iterator():
+            problem = _problem(example, preprocessor)
+            if problem is None:
+                yield example
+            else:
+                left_out.append(f"{example['id'].decode()} ({problem})")
+        if left_out:
+            shown = ", ".join(left_out[:3])
+            progress.say(f"{len(left_out):,} recordings are left out, such as {shown}")
+
+    return tf.data.Dataset.from_generator(read, output_signature=speech.element_spec)
+
+
+def joined(speech, preprocessor):
+    """Joins consecutive recordings to longer ones that fill the sequences of a model.
+
+    Their texts are joined with spaces. Recordings that no sequence can hold are left out, as by
+    `usable`.
+
+    Args:
+        speech, preprocessor: see `usable`.
+
+    Returns:
+        A `tf.data.Dataset` of dictionaries with the same keys.
+    """
+
+    def read():
+        parts, positions, tokens = [], 0, 0
+        for example in usable(speech, preprocessor).as_numpy_iterator():
+            length, labels = _size(example, preprocessor)
+            full = positions + length > preprocessor.sequence_length
+            if parts and (full or tokens + labels + 1 > preprocessor.label_length):
+                yield _join(parts)
+                parts, positions, tokens = [], 0, 0
+            parts.append(example)
+            positions, tokens = positions + length, tokens + labels + 1
+        if parts:
+            yield _join(parts)
+
+    return tf.data.Dataset.from_generator(read, output_signature=speech.element_spec)
+
+
+def _size(example, preprocessor):
+    """Returns the positions of a recording, and its tokens with the blanks between equal ones."""
+    tokens = np.asarray(preprocessor.labels([example["text"]]))[0]
+    tokens = tokens[tokens != 0]
+    positions = -(-len(wav_samples(example["sound"])) // preprocessor.position_samples)
+    return positions, len(tokens) + int(np.sum(tokens[1:] == tokens[:-1]))
+
+
+def _problem(example, preprocessor):
+    """Says why a model cannot learn from a recording; None if it can."""
+    positions, tokens = _size(example, preprocessor)
+    most = min(preprocessor.sequence_length, positions)
+    if positions > preprocessor.sequence_length:
+        return f"{positions:,} positions, for {preprocessor.sequence_length:,} of the model"
+    if tokens == 0:
+        return "no text"
+    if tokens > most:
+        return f"{tokens:,} tokens in {positions:,} positions"
+    if tokens > preprocessor.label_length:
+        return f"{tokens:,} tokens, for {preprocessor.label_length:,} of the labels"
+    return None
+
+
+def _join(parts):
+    samples = np.concatenate([wav_samples(part["sound"]) for part in parts])
+    return {
+        "id": parts[0]["id"],
+        "sound": encode_wav(samples / 2**15, SAMPLING_RATE),
+        "text": b" ".join(part["text"] for part in parts),
+    }
+
+
+def training_speech(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
+    """Returns endless batches to `fit` a `RoutingTransformerSpeechRecognizer`.
+
+    Use them with `steps_per_epoch`. Batch b depends only on the recordings, the seed and b: each
+    pass uses a new random order, computed one index at a time. Training can therefore start at any
+    batch without delay, and each of several workers can read its part of every batch.
+
+    Args:
+        packed: path of a folder of recordings packed by `pack_examples`.
+        preprocessor: a `RoutingTransformerSpeechRecognizerPreprocessor` with lengths. The model
+            itself must have none, or it is applied twice.
+        batch_size: int, number of recordings in a batch, over all workers.
+        seed: int, seed of the order. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
+
+    Returns:
+        `tf.data.Dataset` of ({"features": float32 `[batch_size / workers, frames, num_mel_bins]`,
+        "padding_mask": bool `[batch_size / workers, frames]`}; labels, int32
+        `[batch_size / workers, label_length]`, and weights, float32 `[batch_size / workers]`).
+
+    Raises:
+        FileNotFoundError: if the folder holds no packed recordings, or a file is missing.
+        ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
+            workers, if packing is incomplete, or if a file is damaged.
+    """
+    batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
+    return prepared(batches, _prepare(preprocessor))
+
+
+def evaluation_speech(speech, preprocessor, batch_size):
+    """Returns batches that contain each recording that a model can align once, in order.
+
+    Args:
+        speech: `tf.data.Dataset`, as from `load_speech`.
+        preprocessor: a `RoutingTransformerSpeechRecognizerPreprocessor` with lengths.
+        batch_size: int, number of recordings in a batch.
+
+    Returns:
+        `tf.data.Dataset` of (inputs, labels, weights), as from `training_speech`. The weights are 0
+        for the silence that pads the last batch.
+
+    Raises:
+        ValueError: if `batch_size` is less than 1.
+    """
+    return prepared(
+        filled_batches(usable(speech, preprocessor), batch_size), _prepare(preprocessor)
+    )
+
+
+def _prepare(preprocessor):
+    """Returns a function that preprocesses a batch and gives every recording weight 1."""
+
+    def prepare(batch):
+        inputs, labels = preprocessor(batch["sound"], batch["text"])
+        rows = batch["sound"].shape[0]
+        inputs = {name: tf.ensure_shape(x, [rows, *x.shape[1:]]) for name, x in inputs.items()}
+        return inputs, tf.ensure_shape(labels, [rows, labels.shape[1]]), tf.ones([rows])
+
+    return prepare

@@ -1,0 +1,201 @@
+"""A folder of recordings with their texts as a TensorFlow dataset."""
+
+import csv
+import math
+
+import numpy as np
+
+from rt_keras import extras, progress
+from rt_keras.data.text_folder import SPLITS, TextFolder, group_by_split, list_files, split_of
+from rt_keras.data.wav import SAMPLING_RATE, encode_wav
+
+with extras.needed("train", "Reading data sets"):
+    import tensorflow_datasets as tfds
+
+# What libsndfile reads, by the suffix of the file.
+SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")
+LIST = "transcripts.tsv"
+# Longer recordings would fill the memory; in seconds.
+LONGEST = 3600
+
+
+class SpeechFolder(TextFolder):
+    """Builder of a dataset with one recording and its text per sound file of a folder.
+
+    The sounds are WAV, FLAC, OGG or MP3 files of any sampling rate, which are mixed to one channel
+    and resampled to 16 kHz. Their texts are in the file `transcripts.tsv` of the folder, with the
+    relative path of a sound, a tab and its text in each line; without such a list, in a `.txt` file
+    next to each sound. Both are UTF-8. Sounds without a text or with an empty one are left out.
+
+    If the folder has any of the subfolders `train`, `validation` and `test`, they are the splits.
+    Otherwise `split_of` assigns each sound to a split: by the path of its subfolder, so that the
+    recordings of one speaker or scene stay together, or by its name if it is in no subfolder.
+
+    Features: "sound", the bytes of a WAV file of 16 bits; "text"; "id", the path of the sound.
+
+    Args:
+        directory: path of the folder.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
+
+    Attributes:
+        files: dictionary from each split to the names of its sounds.
+        split_note: string, one line on the split and on what is left out.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist or has no sounds, or if the list names a
+            file that does not exist.
+        ValueError: if a list is damaged or no sound has a text; during preparation, if a file is
+            not a sound, is longer than an hour, or has no samples.
+
+    Example:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp(), "words")
+    >>> folder.mkdir()
+    >>> _ = (folder / "yes.wav").write_bytes(encode_wav(np.zeros(8), 16_000))
+    >>> _ = (folder / "yes.txt").write_text("yes")
+    >>> builder = SpeechFolder(folder, data_dir=tempfile.mkdtemp())
+    >>> builder.download_and_prepare()
+    >>> for example in tfds.as_numpy(builder.as_dataset(split=list(builder.files)[0])):
+    ...     print(example["id"], example["text"], len(example["sound"]))
+    b'yes.wav' b'yes' 60
+    """
+
+    split_files = "sounds whose folders belong to {split} by their hash; add a folder {split}"
+
+    def _files_by_split(self):
+        sounds = list_files(self.directory, SUFFIXES)
+        self.texts = self._texts(sounds)
+        if not self.texts:
+            raise ValueError(
+                f"directory must hold {LIST} or a .txt file next to each sound. Received: "
+                f"directory={str(self.directory)!r}, which has {len(sounds):,} sounds and no text"
+            )
+        own = any((self.directory / split).is_dir() for split in SPLITS)
+        split = _top if own else _split_of_folder
+        without = len(sounds) - len(self.texts)
+        how = "in folders of their own" if own else "split by the hashes of their folders"
+        self.split_note = (
+            f"{len(self.texts):,} recordings, {how}; {without:,} sounds without a text are left out"
+        )
+        return group_by_split(sorted(self.texts), split)
+
+    def _texts(self, sounds):
+        """Returns the text of each sound that has one, by name."""
+        path = self.directory / LIST
+        if path.is_file():
+            texts = _read_list(path)
+            missing = sorted(texts.keys() - set(sounds))
+            if missing:
+                more = f" and {len(missing) - 1:,} others" if len(missing) > 1 else ""
+                raise FileNotFoundError(f"{path} names {missing[0]!r}{more}, which do not exist")
+        else:
+            texts = {}
+            for name in sounds:
+                beside = (self.directory / name).with_suffix(".txt")
+                if beside.is_file():
+                    texts[name] = _decoded(beside.read_bytes(), beside)
+        stripped = {name: text.strip() for name, text in texts.items()}
+        return {name: text for name, text in stripped.items() if text}
+
+    def size_and_time(self, name):
+        size, time = super().size_and_time(name)
+        # The prepared copy also depends on the text.
+        return size, (time, self.texts[name])
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=f"The recordings of {self.directory}.",
+            features=tfds.features.FeaturesDict(
+                {name: tfds.features.Text() for name in ("id", "sound", "text")}
+            ),
+        )
+
+    def _generate_examples(self, names):
+        for name in progress.track(names, "reading sounds", len(names), "files"):
+            samples = read_sound(self.directory / name)
+            sound = encode_wav(samples, SAMPLING_RATE)
+            yield name, {"sound": sound, "text": self.texts[name], "id": name}
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(names) for split, names in self.files.items()}
+
+
+def read_sound(path, sampling_rate=SAMPLING_RATE):
+    """Reads a sound file, mixed to one channel and resampled.
+
+    Args:
+        path: path of a WAV, FLAC, OGG or MP3 file.
+        sampling_rate: int, the sampling rate of the result, in Hz. Defaults to 16,000.
+
+    Returns:
+        float32 array `[samples]`, from -1 to 1.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is not a sound, has no samples, or is longer than an hour.
+
+    >>> import tempfile
+    >>> path = tempfile.mktemp(suffix=".wav")
+    >>> with open(path, "wb") as file:
+    ...     _ = file.write(encode_wav(np.zeros(800), 8_000))
+    >>> read_sound(path).shape
+    (1600,)
+    """
+    with extras.needed("speech", "Reading sounds"):
+        import soundfile
+        from scipy.signal import resample_poly
+
+    try:
+        with soundfile.SoundFile(path) as file:
+            rate, count = file.samplerate, file.frames
+            if not 0 < count <= LONGEST * rate:
+                raise ValueError(
+                    f"{path} lasts {count / rate:,.1f} seconds; a recording must have samples and "
+                    f"last at most {LONGEST:,} seconds"
+                )
+            samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
+    except soundfile.LibsndfileError as error:
+        if error.code == 2 and not path.exists():
+            raise FileNotFoundError(f"{path} does not exist") from None
+        raise ValueError(f"{path} is not a sound that can be read: {error.error_string}") from None
+    shared = math.gcd(rate, sampling_rate)
+    if rate != sampling_rate:
+        samples = resample_poly(samples, sampling_rate // shared, rate // shared)
+    return np.clip(samples, -1, 1).astype("float32")
+
+
+def _read_list(path):
+    """Returns the texts of a list, by the names of the sounds."""
+    texts = {}
+    lines = _decoded(path.read_bytes(), path).splitlines()
+    rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2:
+            raise ValueError(
+                f"{path}, line {number}: there must be the path of a sound, a tab and its text"
+            )
+        name, text = row
+        if name in texts:
+            raise ValueError(f"{path}, line {number}: {name!r} is in the list twice")
+        texts[name] = text
+    return texts
+
+
+def _decoded(content, path):
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text") from None
+
+
+def _top(name):
+    return name.split("/")[0]
+
+
+def _split_of_folder(name):
+    return split_of(name.rpartition("/")[0] or name)

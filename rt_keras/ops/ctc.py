@@ -1,0 +1,107 @@
+"""Connectionist temporal classification: the loss, and the most likely labels."""
+
+import tensorflow as tf
+
+# Log probability of what is impossible; finite, so that differences have gradients.
+IMPOSSIBLE = -1e30
+
+
+def ctc_loss(labels, logits, blank=0):
+    """Computes -ln p(labels) over all alignments of the labels with the positions.
+
+    An alignment gives each position a label or the blank. Without its repetitions, and then without
+    its blanks, it is the labels. With the labels between blanks, l' = (blank, l_1, blank, l_2, ...,
+    blank), and a_t(s) the probability of all alignments of the first t positions that end in l'_s,
+
+    ```
+    a_t(s) = p_t(l'_s) (a_(t-1)(s) + a_(t-1)(s - 1) + a_(t-1)(s - 2))
+    ```
+
+    where the last term is left out if l'_s is the blank or l'_(s - 2). The loss is
+    -ln(a_n(last) + a_n(last - 1)).
+
+    `keras.ops.ctc_loss` computes the same from a matrix of all pairs of s, so that its time grows
+    with the square of the number of labels; here it grows with the number.
+
+    Args:
+        labels: int `[batch, labels]`, padded at the end with `blank`.
+        logits: `[batch, length, classes]`.
+        blank: int, the class of the blank. Defaults to 0.
+
+    Returns:
+        float32 `[batch]`. If there are too few positions for the labels, it is about 1e30.
+
+    Source: Graves et al. 2006, Connectionist Temporal Classification, section 4.1.
+
+    >>> logits = tf.math.log([[[0.25, 0.75], [0.5, 0.5]]])
+    >>> round(float(tf.exp(-ctc_loss([[1]], logits))[0]), 4)  # All alignments but two blanks.
+    0.875
+    """
+    # Keras converts labels to floats.
+    labels = tf.cast(labels, tf.int32)
+    log_p = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+    states = _between_blanks(labels, blank)
+    # A product with one-hot vectors, whose gradient is not a scatter.
+    chosen = tf.one_hot(states, log_p.shape[-1], dtype=tf.float32)
+    log_p = tf.einsum("btc,bsc->tbs", log_p, chosen)
+    two_before = tf.pad(states, [[0, 0], [2, 0]], constant_values=blank)[:, :-2]
+    skips = tf.where((states != blank) & (states != two_before), 0.0, IMPOSSIBLE)
+    count = tf.reduce_sum(tf.cast(labels != blank, tf.int32), axis=1)[:, None]
+    place = tf.range(states.shape[1])
+    ends = tf.where((place == 2 * count) | (place == 2 * count - 1), 0.0, IMPOSSIBLE)
+    return _alignments(log_p, skips, ends)
+
+
+@tf.custom_gradient
+def _alignments(log_p, skips, ends):
+    """Returns -ln of the probability of all alignments.
+
+    Args:
+        log_p: `[length, batch, states]`, log probability of the label of each state.
+        skips, ends: `[batch, states]`, 0 where the last label but one may precede a state, and
+            where an alignment may end; `IMPOSSIBLE` elsewhere.
+
+    The gradient of `log_p` is minus the probability of each state at each position, given the
+    labels: a_t(s) b_t(s) / p(labels), where b_t(s) is the probability of all that comes after.
+    """
+    first = tf.where(tf.range(log_p.shape[2]) < 2, log_p[0], IMPOSSIBLE)
+
+    def forward(before, now):
+        ways = [before, _shifted(before, 1), _shifted(before, 2) + skips]
+        return _log_sum(ways) + now
+
+    ahead = tf.concat([first[None], tf.scan(forward, log_p[1:], first)], axis=0)
+    loss = -tf.reduce_logsumexp(ahead[-1] + ends, axis=1)
+
+    def backward(after, now):
+        after = after + now
+        return _log_sum([after, _shifted(after, -1), _shifted(after + skips, -2)])
+
+    def gradient(upstream):
+        rest = tf.scan(backward, log_p[1:], ends, reverse=True)
+        rest = tf.concat([rest, ends[None]], axis=0)
+        # Shares of 1 at each position, whatever has been lost to rounding.
+        shares = tf.nn.softmax(ahead + rest)
+        return -upstream[None, :, None] * shares, None, None
+
+    return loss, gradient
+
+
+def _log_sum(values):
+    """Returns the log of the sum of exponentials, which may all be `IMPOSSIBLE`."""
+    largest = tf.maximum(tf.maximum(values[0], values[1]), values[2])
+    return largest + tf.math.log(sum(tf.exp(value - largest) for value in values))
+
+
+def _between_blanks(labels, blank):
+    """Returns the labels with a blank before, between and after them, `[batch, 2 labels + 1]`."""
+    pairs = tf.stack([tf.fill(tf.shape(labels), blank), labels], axis=2)
+    states = tf.reshape(pairs, [tf.shape(labels)[0], 2 * labels.shape[1]])
+    return tf.pad(states, [[0, 0], [0, 1]], constant_values=blank)
+
+
+def _shifted(x, steps):
+    """Returns x, each entry from `steps` places before, or after if `steps` is negative."""
+    if steps < 0:
+        return tf.pad(x, [[0, 0], [0, -steps]], constant_values=IMPOSSIBLE)[:, -steps:]
+    return tf.pad(x, [[0, 0], [steps, 0]], constant_values=IMPOSSIBLE)[:, :-steps]

@@ -1,0 +1,138 @@
+"""The tasks of speech recognizers, with connectionist temporal classification."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras import data as data_lib
+from rt_keras import extras, models
+from rt_keras.data import speech
+from rt_keras.data.batches import filled_batches
+from rt_keras.models.routing_transformer_speech_embedding import SUBSAMPLING
+from rt_keras.models.routing_transformer_speech_recognizer import (
+    CTCLoss,
+    decode_labels,
+    texts_of_labels,
+)
+from rt_keras.ops.ctc import ctc_loss
+from rt_keras.training.tasks.task import Task, batch_spec
+from rt_keras.training.tasks.text_task import check_token_ids, check_vocabulary
+from rt_keras.training.tokenizer import make_tokenizer
+
+
+class CTCTask(Task):
+    """Predicts the text of a sound."""
+
+    kind = "ctc"
+    model_class = models.RoutingTransformerSpeechRecognizer
+    keys = (
+        "model.speech.",
+        "model.sinusoidal_positions",
+        "tokenizer.",
+        "data.directory",
+        "data.sequence_length",
+        "data.label_length",
+        "data.join_clips",
+    )
+    data_sets = speech.SETS
+    units = (("nats_per_text", ".2f"),)
+    text_units = (("character_error_rate", ".4f"), ("word_error_rate", ".4f"))
+    label_name = "text"
+    examples = "recordings"
+    generates = "transcription"
+    normalization = "clip"
+
+    def token_ids(self, preprocessor):
+        return preprocessor.tokenizer.vocabulary_size()
+
+    def stacks(self, experiment):
+        length = experiment.data.sequence_length
+        return [("data.sequence_length", length, experiment.model.num_layers)]
+
+    def tokens(self, experiment):
+        return experiment.data.sequence_length
+
+    def check_sources(self, experiment):
+        super().check_sources(experiment)
+        check_vocabulary(experiment.config.tokenizer)
+
+    def make_preprocessor(self, experiment):
+        data = experiment.data
+        preprocessor = self.model_class.preprocessor_cls(
+            make_tokenizer(experiment.config.tokenizer),
+            models.RoutingTransformerAudioConverter(
+                experiment.model.speech.num_mel_bins, self.normalization
+            ),
+            sequence_length=data.sequence_length,
+            label_length=data.label_length or max(data.sequence_length // 2, 1),
+        )
+        check_token_ids(experiment.model, self.token_ids(preprocessor))
+        return preprocessor
+
+    def load_split(self, data, split, preprocessor=None):
+        examples = data_lib.load_speech(data.name, split, data.directory, data.data_dir)
+        return speech.joined(examples, preprocessor) if data.join_clips else examples
+
+    def training_split(self, data):
+        if data.name in self.data_sets.folders:
+            return "train"
+        return speech.split_of_set(data.name, "train")[0]
+
+    def training_batches(self, experiment, **order):
+        data, preprocessor = experiment.data, experiment.preprocessor
+        examples = speech.usable(experiment.load_split("train"), preprocessor)
+        lengths = {
+            "joined": data.join_clips,
+            "sequence_length": preprocessor.sequence_length,
+            "label_length": preprocessor.label_length,
+            "tokenizer": preprocessor.tokenizer.vocabulary_size(),
+        }
+        packed = data_lib.pack_examples(examples, *self.packed_split(data, **lengths))
+        return data_lib.training_speech(packed, preprocessor, **order)
+
+    def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
+        return data_lib.evaluation_speech(examples, preprocessor, batch_size)
+
+    def example_spec(self, experiment, batch_size):
+        positions = experiment.data.sequence_length
+        frames = positions * SUBSAMPLING
+        inputs = {
+            "features": tf.TensorSpec([batch_size, frames, experiment.model.speech.num_mel_bins]),
+            "padding_mask": tf.TensorSpec([batch_size, frames], tf.bool),
+        }
+        label_length = experiment.data.label_length or max(positions // 2, 1)
+        _, _, weights = batch_spec(inputs, batch_size)
+        return inputs, tf.TensorSpec([batch_size, label_length], tf.int32), weights
+
+    def loss(self):
+        return CTCLoss()
+
+    def loss_metric(self):
+        return keras.metrics.MeanMetricWrapper(ctc_loss, name=self.loss_name)
+
+    def figures(self, model, inputs, labels):
+        return {"nats": ctc_loss(labels, model(inputs, training=False))}
+
+    def text_scores(self, model, examples, batch_size, preprocessor):
+        """Computes the shares of characters and words that must be changed, over all recordings."""
+        with extras.needed("speech", "Counting the errors of transcriptions"):
+            import jiwer
+
+        texts, references = [], []
+        for batch, real in filled_batches(examples, batch_size):
+            logits = model.compiled_logits(preprocessor(batch["sound"]))
+            found = texts_of_labels(decode_labels(logits), preprocessor.tokenizer)
+            count = int(tf.reduce_sum(tf.cast(real, tf.int32)))
+            texts += found[:count]
+            references += [text.decode("utf-8") for text in batch["text"].numpy()[:count]]
+        return {
+            "character_error_rate": jiwer.cer(references, texts),
+            "word_error_rate": jiwer.wer(references, texts),
+        }
+
+
+class StreamingCTCTask(CTCTask):
+    """Predicts the text of a sound, each token from what has been heard before."""
+
+    kind = "streaming_ctc"
+    model_class = models.RoutingTransformerStreamingSpeechRecognizer
+    normalization = "fixed"
