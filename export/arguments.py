@@ -116,9 +116,9 @@ def show(outputs, output=None):
 def _in_words(value):
     if isinstance(value, bytes):
         return value.decode()
-    return (
-        value if isinstance(value, (str, int, float)) else " ".join(map(str, map(_in_words, value)))
-    )
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return str(value)
+    return " ".join(map(_in_words, value))
 
 
 def fail(message):

@@ -3,6 +3,8 @@ import io
 import os
 import resource
 import shutil
+import sys
+from pathlib import Path
 
 import filelock
 import hypothesis
@@ -53,6 +55,18 @@ def garbage_is_gone_after_a_module():
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def clients():
+    """The modules of the two Python clients of a server; they find each other as scripts do."""
+    folder = str(Path(__file__).parent.parent / "export")
+    sys.path.insert(0, folder)
+    import client_grpc
+    import client_rest
+
+    yield client_grpc, client_rest
+    sys.path.remove(folder)
 
 
 def peak_memory():

@@ -10,6 +10,7 @@ BENCHMARKS = {
     "quality": "measure what models with different heads learn",
     "images": "measure bits per dimension of images with different heads",
     "documents": "measure the translation of documents with different heads",
+    "speech": "measure the errors of speech recognizers with different heads",
     "approximate": "measure the loss of accuracy when other heads replace full attention",
     "pretrained": "measure the effect of other heads on a pretrained language model",
     "repetition": "measure the recall of a passage that was read long before",

@@ -1,5 +1,7 @@
 """Recordings with their texts, and batches for speech recognizers."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -106,7 +108,7 @@ def split_of_set(name, split):
 def usable(speech, preprocessor):
     """Leaves out recordings that a model cannot learn: no alignment has that many tokens.
 
-    The number of recordings that are left out, and the first of them, are printed at the end.
+    The number of recordings that are left out, and the first of them, are printed once.
 
     Args:
         speech: `tf.data.Dataset`, as from `load_speech`.
@@ -126,9 +128,15 @@ def usable(speech, preprocessor):
                 left_out.append(f"{example['id'].decode()} ({problem})")
         if left_out:
             shown = ", ".join(left_out[:3])
-            progress.say(f"{len(left_out):,} recordings are left out, such as {shown}")
+            _say_once(f"{len(left_out):,} recordings are left out, such as {shown}")
 
     return tf.data.Dataset.from_generator(read, output_signature=speech.element_spec)
+
+
+@functools.cache
+def _say_once(message):
+    """Prints a message, once: a data set may be read many times."""
+    progress.say(message)
 
 
 def joined(speech, preprocessor):
@@ -218,6 +226,21 @@ def training_speech(packed, preprocessor, batch_size, seed=0, first_batch=0, sha
         FileNotFoundError: if the folder holds no packed recordings, or a file is missing.
         ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
             workers, if packing is incomplete, or if a file is damaged.
+
+    Example:
+
+    >>> import tempfile
+    >>> from rt_keras import models
+    >>> from rt_keras.data import ByteTokenizer, pack_examples
+    >>> preprocessor = models.RoutingTransformerSpeechRecognizerPreprocessor(
+    ...     ByteTokenizer(), models.RoutingTransformerAudioConverter(8), 10, 4
+    ... )
+    >>> sound = encode_wav(np.zeros(3_200), SAMPLING_RATE)
+    >>> speech = tf.data.Dataset.from_tensors({"id": "1", "sound": sound, "text": "no"})
+    >>> packed = pack_examples(speech, tempfile.mkdtemp())
+    >>> inputs, labels, weights = next(iter(training_speech(packed, preprocessor, batch_size=2)))
+    >>> inputs["features"].shape, labels.numpy().tolist()
+    (TensorShape([2, 40, 8]), [[112, 113, 0, 0], [112, 113, 0, 0]])
     """
     batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
     return prepared(batches, _prepare(preprocessor))
@@ -237,6 +260,20 @@ def evaluation_speech(speech, preprocessor, batch_size):
 
     Raises:
         ValueError: if `batch_size` is less than 1.
+
+    Example:
+
+    >>> import tempfile
+    >>> from rt_keras import models
+    >>> from rt_keras.data import ByteTokenizer
+    >>> preprocessor = models.RoutingTransformerSpeechRecognizerPreprocessor(
+    ...     ByteTokenizer(), models.RoutingTransformerAudioConverter(8), 10, 4
+    ... )
+    >>> sound = encode_wav(np.zeros(3_200), SAMPLING_RATE)
+    >>> speech = tf.data.Dataset.from_tensors({"id": "1", "sound": sound, "text": "no"})
+    >>> for _, _, weights in evaluation_speech(speech, preprocessor, batch_size=2):
+    ...     print(weights.numpy())
+    [1. 0.]
     """
     return prepared(
         filled_batches(usable(speech, preprocessor), batch_size), _prepare(preprocessor)

@@ -14,13 +14,18 @@ class RoutingTransformerStreamingSpeechBackbone(RoutingTransformerSpeechBackbone
     the outputs of the next frames from those and a cache of the previous ones.
 
     Args:
-        **kwargs: arguments of `RoutingTransformerSpeechBackbone`.
+        vocabulary_size, num_layers, hidden_dim, intermediate_dim, head_groups, num_mel_bins,
+            sinusoidal_positions, frequency_masks, frequency_mask_width, time_masks,
+            time_mask_width, dtype, **kwargs: see `RoutingTransformerSpeechBackbone`.
 
     Call arguments:
         inputs, training: see `RoutingTransformerSpeechBackbone`.
 
     Returns:
         `[batch, frames / 4, hidden_dim]`, rounded up.
+
+    Raises:
+        ValueError: as for `RoutingTransformerSpeechBackbone`.
 
     >>> from rt_keras.layers import LocalHeads
     >>> heads = [LocalHeads(2, block_size=4)]

@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import shutil
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -27,17 +26,6 @@ def addresses():
     """Of the server: gRPC and REST."""
     with server.serving(served.exported()) as addresses:
         yield addresses
-
-
-@pytest.fixture(scope="module")
-def clients():
-    """The modules of the two Python clients; they find each other as scripts do."""
-    sys.path.insert(0, str(EXPORT))
-    import client_grpc
-    import client_rest
-
-    yield client_grpc, client_rest
-    sys.path.remove(str(EXPORT))
 
 
 @pytest.fixture(params=["gRPC", "REST"])

@@ -1,7 +1,3 @@
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -121,23 +117,16 @@ def test_the_saved_model_gives_the_same(model, version):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_clients_write_the_image(model, version, tmp_path, monkeypatch, capsys, number):
-    export = Path(__file__).parents[2] / "export"
-    monkeypatch.syspath_prepend(str(export))
-    name = ("client_grpc", "client_rest")[number]
-    spec = importlib.util.spec_from_file_location(name, export / f"{name}.py")
-    client = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(client)
-    monkeypatch.delitem(sys.modules, "arguments")
+def test_the_clients_write_the_image(model, version, clients, tmp_path, capsys, number):
     image = random_images(1)
     (tmp_path / "top.png").write_bytes(files_of(image)[0].numpy())
     with serving(version) as addresses:
         words = ["--server", addresses[number], "complete", str(tmp_path / "top.png")]
         words += ["--output", str(tmp_path / "whole.png"), "--seed", "3"]
-        assert client.main([*words, "--known-rows", "1"]) == 0
-        assert client.main([*words, "--known-rows", "9"]) == 1
+        assert clients[number].main([*words, "--known-rows", "1"]) == 0
+        assert clients[number].main([*words, "--known-rows", "9"]) == 1
         missing = ["--server", addresses[number], "complete", "none.png", "--output", "x.png"]
-        assert client.main(missing) == 1
+        assert clients[number].main(missing) == 1
     errors = capsys.readouterr().err.splitlines()
     assert "known_rows" in errors[0] and "none.png" in errors[1] and len(errors) == 2
     found = tf.io.decode_png((tmp_path / "whole.png").read_bytes())

@@ -15,9 +15,9 @@ def full(heads, keys, length, causal):
     return [rt_keras.layers.FullHeads(heads)]
 
 
-def clustered(heads, keys, length, causal, top_k=None):
-    """Attention of 25 groups of queries, and exact logits of the `top_k` keys of each query."""
-    return [rt_keras.layers.ClusteredHeads(heads, num_clusters=25, top_k=top_k)]
+def clustered(heads, keys, length, causal, top_k=None, num_clusters=25):
+    """Attention of groups of queries, and exact logits of the `top_k` keys of each query."""
+    return [rt_keras.layers.ClusteredHeads(heads, num_clusters=num_clusters, top_k=top_k)]
 
 
 def lsh(heads, keys, length, causal, num_rounds):

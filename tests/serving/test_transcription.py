@@ -1,0 +1,143 @@
+import concurrent.futures
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras import cli
+from rt_keras.data import ByteTokenizer
+from rt_keras.data.wav import encode_wav
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+from rt_keras.models import (
+    RoutingTransformerAudioConverter,
+    RoutingTransformerSpeechBackbone,
+    RoutingTransformerSpeechRecognizer,
+    RoutingTransformerSpeechRecognizerPreprocessor,
+)
+from rt_keras.serving import transcribing_functions
+from tests.serving.server import serving
+
+pytestmark = pytest.mark.end_to_end
+
+RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def model():
+    heads = [LocalHeads(1, 8), FullHeads(1), RoutingHeads(2, 4, 8, assignment="nearest")]
+    model = RoutingTransformerSpeechRecognizer(
+        RoutingTransformerSpeechBackbone(258, 1, 16, 32, heads, num_mel_bins=16),
+        RoutingTransformerSpeechRecognizerPreprocessor(
+            ByteTokenizer(), RoutingTransformerAudioConverter(16)
+        ),
+    )
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_variables:
+        # Only letters, and large differences: no near ties.
+        weight.assign(weight + rng.normal(size=weight.shape))
+    bias = np.full(258, -1e4, "float32")
+    bias[0], bias[98:124] = 0, 0
+    model.output_dense.bias.assign(bias)
+    return model
+
+
+def sounds(*seconds):
+    """Returns chirps of these lengths, so that different classes are likely."""
+    times = [np.arange(int(length * RATE)) / RATE for length in seconds]
+    return [0.5 * np.sin(2 * np.pi * (300 + 400 * time) * time) for time in times]
+
+
+def wavs(*seconds, rate=RATE):
+    return [encode_wav(sound, rate) for sound in sounds(*seconds)]
+
+
+@pytest.fixture(scope="module")
+def transcribe(model):
+    return transcribing_functions(model, max_length=1000)["transcribe"]
+
+
+def texts(answer):
+    return [text.decode() for text in np.array(answer["texts"]).tolist()]
+
+
+def test_each_row_is_that_of_the_model_alone(model, transcribe):
+    files = wavs(1.0, 0.3, 2.5, 0.01)
+    expected = [model.transcribe([file])[0] for file in files]
+    assert expected[0] and expected[0] != expected[2]
+    assert texts(transcribe(tf.constant(files))) == expected
+
+
+def test_tokens_have_times(model, transcribe):
+    answer = {name: np.array(x) for name, x in transcribe(tf.constant(wavs(1.0, 0.3))).items()}
+    for row, text in enumerate(texts(answer)):
+        count = len(text)
+        ids = [int(token) for token in ByteTokenizer().tokenize(text)]
+        vocabulary = ByteTokenizer().get_vocabulary()
+        assert [x.decode() for x in answer["tokens"][row, :count]] == [vocabulary[i] for i in ids]
+        assert not any(answer["tokens"][row, count:]) and not any(answer["seconds"][row, count:])
+    first = answer["seconds"][0, : len(texts(answer)[0])]
+    # Multiples of 40 ms within the second.
+    assert np.all(np.diff(first) > 0) and first[-1] < 1
+    np.testing.assert_allclose(first / 0.04, np.round(first / 0.04), atol=1e-3)
+
+
+def test_samples_of_any_rate(model):
+    functions = transcribing_functions(model, max_length=1000)
+    (sound,) = sounds(1.0)
+    answer = functions["transcribe_samples"](tf.constant(sound[None], tf.float32))
+    assert texts(answer) == model.transcribe(sound[None])
+    half = functions["transcribe_samples"](tf.constant(sound[None], tf.float32), 2 * RATE)
+    assert float(np.max(half["seconds"])) < 0.5
+
+
+def test_nothing_is_transcribed_to_nothing(transcribe):
+    assert texts(transcribe(tf.constant([], tf.string))) == []
+    assert texts(transcribe(tf.constant([""]))) == [""]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([b"words"], "sounds_must_be_wav_files_of_16_bits"),
+        (wavs(50.0), "sound_bytes.*640000"),
+    ],
+)
+def test_wrong_sounds_are_refused(transcribe, files, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        transcribe(tf.constant(files))
+
+
+@pytest.fixture(scope="module")
+def version(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("speech")
+    model.save_to_preset(folder / "model")
+    words = ["export", "--model", str(folder / "model"), "--output", str(folder / "served")]
+    assert cli.main(words) == 0
+    return folder / "served" / "1"
+
+
+def test_eight_clients_at_once_hear_what_one_hears(model, version, clients):
+    lengths = [1, 30, 5, 2.5, 12, 0.5, 20, 8]
+    files = wavs(*lengths)
+    expected = [model.transcribe([file])[0] for file in files]
+    with serving(version) as addresses, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for client, address in zip(clients, addresses):
+
+            def ask(file, client=client, address=address):
+                answer = client.predict(address, "transcribe", {"sound_bytes": [file]})
+                return [x.decode() if isinstance(x, bytes) else x for x in answer["texts"]]
+
+            assert [text for (text,) in pool.map(ask, files)] == expected
+
+
+def test_the_clients_print_the_text(model, version, clients, tmp_path, capsys):
+    (file,) = wavs(1.0)
+    (tmp_path / "chirp.wav").write_bytes(file)
+    with serving(version) as addresses:
+        for client, address in zip(clients, addresses):
+            words = ["--server", address, "transcribe", str(tmp_path / "chirp.wav")]
+            assert client.main(words) == 0
+            assert f"texts: {model.transcribe([file])[0]}\n" in capsys.readouterr().out
+            words[-1] = __file__
+            assert client.main(words) == 1
+            assert "wav_files_of_16_bits" in capsys.readouterr().err
