@@ -21,7 +21,7 @@ def add_arguments(parser):
 
 def main(args):
     """Prints the text of each file."""
-    from rt_keras.data.speech_folder import read_sound
+    from rt_keras.data.sound_file import read_sound
 
     options.check_at_least_one(args, "beam_width")
     sounds = {name: read_sound(Path(name)) for name in args.files}

@@ -35,6 +35,11 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
         # There is nothing to build, but `quantize` of a model requires every layer to be built.
         self.built = True
 
+    @property
+    def is_loaded(self):
+        """False for a tokenizer of a preset until KerasHub has read its vocabulary."""
+        return self.pad_token_id is not None
+
     def __call__(self, inputs, *args, **kwargs):
         check_strings("inputs", inputs, self.fails_on_bytes)
         return super().__call__(inputs, *args, **kwargs)

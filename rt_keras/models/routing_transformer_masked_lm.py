@@ -68,7 +68,7 @@ class RoutingTransformerMaskedLM(PublishedPresets, Training, keras_hub.models.Ma
     preprocessor_cls = RoutingTransformerMaskedLMPreprocessor
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
-        check_encoder(backbone, preprocessor and preprocessor.vocabulary_size)
+        check_encoder(backbone, preprocessor, more=1)
 
         # === Layers ===
         self.backbone = backbone
@@ -91,19 +91,23 @@ class RoutingTransformerMaskedLM(PublishedPresets, Training, keras_hub.models.Ma
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
 
-def check_encoder(backbone, token_ids):
+def check_encoder(backbone, preprocessor, more=0):
     """Raises an error if a backbone does not fit a task with bidirectional attention.
 
     Args:
         backbone: the backbone, which must be a `RoutingTransformerEncoderBackbone`.
-        token_ids: int, number of token ids of the task's preprocessor, or None without one.
+        preprocessor: the task's preprocessor, or None.
+        more: int, number of token ids beyond those of the tokenizer. Defaults to 0.
     """
     if not isinstance(backbone, RoutingTransformerEncoderBackbone):
         raise TypeError(
             "backbone must be a RoutingTransformerEncoderBackbone, which has bidirectional "
             f"attention. Received: a {type(backbone).__name__}"
         )
-    if token_ids is not None and backbone.vocabulary_size < token_ids:
+    if preprocessor is None or not preprocessor.tokenizer.is_loaded:
+        return
+    token_ids = preprocessor.tokenizer.vocabulary_size() + more
+    if backbone.vocabulary_size < token_ids:
         raise ValueError(
             f"backbone must have at least the {token_ids} token ids of the preprocessor. Received: "
             f"vocabulary_size={backbone.vocabulary_size}"

@@ -78,7 +78,7 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
     preprocessor_cls = RoutingTransformerSpanPredictorPreprocessor
 
     def __init__(self, backbone, preprocessor=None, max_answer_length=128, **kwargs):
-        check_encoder(backbone, preprocessor and preprocessor.tokenizer.vocabulary_size())
+        check_encoder(backbone, preprocessor)
 
         # === Layers ===
         self.backbone = backbone

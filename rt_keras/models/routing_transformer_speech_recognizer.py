@@ -101,16 +101,19 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
             )
         if preprocessor is None:
             return
-        tokens, bins = preprocessor.tokenizer.vocabulary_size(), preprocessor.audio_converter
+        bins = preprocessor.audio_converter.num_mel_bins
+        if backbone.num_mel_bins != bins:
+            raise ValueError(
+                f"backbone must have the {bins} features of the preprocessor. Received: "
+                f"num_mel_bins={backbone.num_mel_bins}"
+            )
+        if not preprocessor.tokenizer.is_loaded:
+            return
+        tokens = preprocessor.tokenizer.vocabulary_size()
         if backbone.vocabulary_size < tokens:
             raise ValueError(
                 f"backbone must have at least the {tokens} tokens of the preprocessor. Received: "
                 f"vocabulary_size={backbone.vocabulary_size}"
-            )
-        if backbone.num_mel_bins != bins.num_mel_bins:
-            raise ValueError(
-                f"backbone must have the {bins.num_mel_bins} features of the preprocessor. "
-                f"Received: num_mel_bins={backbone.num_mel_bins}"
             )
 
     def compile_arguments(self, optimizer="auto", loss="auto", **kwargs):

@@ -66,7 +66,7 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
         super().__init__(**kwargs)
         check_tokenizer(tokenizer)
         check_at_least_one(sequence_length=sequence_length, label_length=label_length)
-        if tokenizer.pad_token_id != 0:
+        if tokenizer.is_loaded and tokenizer.pad_token_id != 0:
             raise ValueError(
                 "tokenizer must have padding as token 0, which stands for the blank. Received: a "
                 f"{type(tokenizer).__name__} with padding {tokenizer.pad_token_id}"

@@ -81,7 +81,7 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
         dropout=0.0,
         **kwargs,
     ):
-        check_encoder(backbone, preprocessor and preprocessor.tokenizer.vocabulary_size())
+        check_encoder(backbone, preprocessor)
         check("pooling", pooling, one_of("mean", "first"))
 
         positive_int("num_classes", num_classes)

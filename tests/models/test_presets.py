@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras import models
+from rt_keras import data, models
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 
@@ -103,3 +103,18 @@ def test_a_quantized_model_loads_back(make, tmp_path):
     np.testing.assert_array_equal(
         keras.saving.load_model(tmp_path / "model.keras")(inputs), expected
     )
+
+
+@pytest.mark.parametrize("kind", ["TextClassifier", "MaskedLM", "SpanPredictor"])
+def test_encoders_of_subwords_come_back(tmp_path, kind):
+    # KerasHub makes the model before it reads the vocabulary.
+    tokenizer = data.SentencePieceTokenizer(data.compute_sentence_piece_proto([b"la do"] * 9, 300))
+    make = getattr(models, f"RoutingTransformer{kind}")
+    preprocessor = getattr(models, f"RoutingTransformer{kind}Preprocessor")(tokenizer, 16)
+    size = tokenizer.vocabulary_size() + 1
+    backbone = models.RoutingTransformerEncoderBackbone(size, 1, 8, 16, [LocalHeads(2, 4)])
+    given = {"num_classes": 2} if kind == "TextClassifier" else {}
+    model = make(backbone, preprocessor=preprocessor, **given)
+    model.save_to_preset(tmp_path)
+    loaded = make.from_preset(str(tmp_path))
+    assert loaded.preprocessor.tokenizer.vocabulary_size() == tokenizer.vocabulary_size()
