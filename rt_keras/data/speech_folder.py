@@ -70,12 +70,15 @@ class SpeechFolder(TextFolder):
             )
         own = any((self.directory / split).is_dir() for split in SPLITS)
         split = _top if own else _split_of_folder
-        without = len(sounds) - len(self.texts)
+        sounds = [name for name in sounds if split(name) in SPLITS]
+        files = group_by_split([name for name in sounds if name in self.texts], split)
+        count = sum(map(len, files.values()))
         how = "in folders of their own" if own else "split by the hashes of their folders"
         self.split_note = (
-            f"{len(self.texts):,} recordings, {how}; {without:,} sounds without a text are left out"
+            f"{count:,} recordings, {how}; {len(sounds) - count:,} sounds without a text are left "
+            "out"
         )
-        return group_by_split(sorted(self.texts), split)
+        return files
 
     def _texts(self, sounds):
         """Returns the text of each sound that has one, by name."""
@@ -98,7 +101,7 @@ class SpeechFolder(TextFolder):
     def size_and_time(self, name):
         size, time = super().size_and_time(name)
         # The prepared copy also depends on the text.
-        return size, (time, self.texts[name])
+        return size, f"{time} {self.texts[name]}"
 
     def _info(self):
         return tfds.core.DatasetInfo(
