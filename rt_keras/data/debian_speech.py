@@ -18,7 +18,7 @@ from rt_keras.files import check_new_folder, whole_folder
 from rt_keras.progress import track
 
 # A line of a dialogue: its name, which is that of the sound, and its text.
-LINE = re.compile(r'dialogId\("([^"]+)"[^\n]*\)\s*dialogStr\("((?:[^"\\]|\\.)*)"\)')
+LINE = re.compile(r'dialogId\("([^"]+)"[^\n]*\)\s*dialogStr\(\s*"((?:[^"\\]|\\.)*)"\)')
 GAME, EXCHANGE = "games/fillets-ng", "asterisk/sounds/en_US_f_Allison"
 PROMPTS = "doc/asterisk-core-sounds-en/core-sounds-en.txt.gz"
 
@@ -106,8 +106,10 @@ def asterisk(folder, prompts):
     found, seen = {}, set()
     for line in gzip.decompress(prompts.read_bytes()).decode("utf-8").splitlines():
         name, colon, text = line.partition(":")
+        # In brackets, it is the description of a noise.
+        spoken = colon and not name.startswith(";") and not text.strip().startswith("[")
         path, text = folder / f"{name}.wav", plain(text)
-        if colon and not name.startswith(";") and path.is_file() and text and text not in seen:
+        if spoken and path.is_file() and text and text not in seen:
             seen.add(text)
             found[f"{name}.wav"] = path, text
     if not found:

@@ -77,7 +77,9 @@ class ParallelDocuments(PairsFolder):
         return group_by_split(filled, split_of)
 
     def size_and_time(self, name):
-        return tuple(TextFolder.size_and_time(self, side / name) for side in self.sides)
+        both = [TextFolder.size_and_time(self, side / name) for side in self.sides]
+        sizes, times = zip(*both)
+        return sum(sizes), " ".join(map(str, times))
 
     def _split_generators(self, dl_manager):
         # Read everything before the first pair is written.

@@ -9,7 +9,7 @@ from rt_keras import progress
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.data.wav import SAMPLING_RATE, encode_wav, wav_samples
+from rt_keras.data.wav import SAMPLING_RATE, encode_wav, resample, wav_samples
 
 SETS = DataSets(
     "speech_folder or one of librispeech, ljspeech, vctk and tedlium",
@@ -83,10 +83,11 @@ def load_speech(name, split, directory=None, data_dir=None):
     text = "text_normalized" if name == "ljspeech" else "text"
 
     def rename(example):
-        samples = tf.cast(example["speech"], tf.float32)[:, None] / 2**15
+        samples = tf.cast(example["speech"], tf.float32) / 2**15
+        samples = resample(samples, rate, SAMPLING_RATE)
         return {
             "id": example["id"],
-            "sound": tf.audio.encode_wav(samples, rate),
+            "sound": tf.audio.encode_wav(samples[:, None], SAMPLING_RATE),
             "text": tf.strings.lower(example[text], "utf-8"),
         }
 
@@ -153,15 +154,16 @@ def joined(speech, preprocessor):
     """
 
     def read():
-        parts, positions, tokens = [], 0, 0
+        parts, sizes = [], np.zeros(3, int)
         for example in usable(speech, preprocessor).as_numpy_iterator():
-            length, labels = _size(example, preprocessor)
-            full = positions + length > preprocessor.sequence_length
-            if parts and (full or tokens + labels + 1 > preprocessor.label_length):
+            size = np.array(_size(example, preprocessor))
+            # With a space before the next text.
+            together = sizes + size + (0, 1, 1) if parts else size
+            if parts and _problem_of_size(*together, preprocessor) is not None:
                 yield _join(parts)
-                parts, positions, tokens = [], 0, 0
+                parts, together = [], size
             parts.append(example)
-            positions, tokens = positions + length, tokens + labels + 1
+            sizes = together
         if parts:
             yield _join(parts)
 
@@ -169,23 +171,25 @@ def joined(speech, preprocessor):
 
 
 def _size(example, preprocessor):
-    """Returns the positions of a recording, and its tokens with the blanks between equal ones."""
-    tokens = np.asarray(preprocessor.labels([example["text"]]))[0]
+    """Returns the positions of a recording, its tokens, and those with blanks between equals."""
+    tokens = np.asarray(preprocessor.tokenizer(example["text"]))
     tokens = tokens[tokens != 0]
     positions = -(-len(wav_samples(example["sound"])) // preprocessor.position_samples)
-    return positions, len(tokens) + int(np.sum(tokens[1:] == tokens[:-1]))
+    return positions, len(tokens), len(tokens) + int(np.sum(tokens[1:] == tokens[:-1]))
 
 
 def _problem(example, preprocessor):
     """Says why a model cannot learn from a recording; None if it can."""
-    positions, tokens = _size(example, preprocessor)
-    most = min(preprocessor.sequence_length, positions)
+    return _problem_of_size(*_size(example, preprocessor), preprocessor)
+
+
+def _problem_of_size(positions, tokens, aligned, preprocessor):
     if positions > preprocessor.sequence_length:
         return f"{positions:,} positions, for {preprocessor.sequence_length:,} of the model"
     if tokens == 0:
         return "no text"
-    if tokens > most:
-        return f"{tokens:,} tokens in {positions:,} positions"
+    if aligned > positions:
+        return f"{aligned:,} tokens in {positions:,} positions"
     if tokens > preprocessor.label_length:
         return f"{tokens:,} tokens, for {preprocessor.label_length:,} of the labels"
     return None

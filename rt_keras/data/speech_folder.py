@@ -1,7 +1,5 @@
 """A folder of recordings with their texts as a TensorFlow dataset."""
 
-import csv
-
 from rt_keras import extras, progress
 from rt_keras.data.sound_file import SUFFIXES, read_sound
 from rt_keras.data.text_folder import SPLITS, TextFolder, group_by_split, list_files, split_of
@@ -125,9 +123,11 @@ class SpeechFolder(TextFolder):
 def _read_list(path):
     """Returns the texts of a list, by the names of the sounds."""
     texts = {}
-    lines = _decoded(path.read_bytes(), path).splitlines()
-    rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    for number, row in enumerate(rows, start=1):
+    lines = _decoded(path.read_bytes(), path).split("\n")
+    for number, line in enumerate(lines, start=1):
+        row = line.removesuffix("\r").split("\t")
+        if row == [""]:
+            continue
         if len(row) != 2:
             raise ValueError(
                 f"{path}, line {number}: there must be the path of a sound, a tab and its text"
@@ -141,7 +141,7 @@ def _read_list(path):
 
 def _decoded(content, path):
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text") from None
 

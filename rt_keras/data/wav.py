@@ -8,6 +8,8 @@ import tensorflow as tf
 
 # Of all models of speech, in Hz.
 SAMPLING_RATE = 16_000
+# Of a sound that is decoded: a small file of 1 Hz would fill the memory.
+LOWEST_RATE = 1_000
 
 
 def encode_wav(samples, sampling_rate):
@@ -62,7 +64,8 @@ def decode_wavs(sounds, sampling_rate=SAMPLING_RATE):
         samples.
 
     Raises:
-        tf.errors.InvalidArgumentError: if a string is no WAV file of 16 bits.
+        tf.errors.InvalidArgumentError: if a string is no WAV file of 16 bits, or its sampling rate
+            is below 1,000 Hz.
 
     >>> samples, counts = decode_wavs([encode_wav([0.0, 0.5], 16_000), b""])
     >>> samples.numpy().tolist(), counts.numpy().tolist()
@@ -72,6 +75,11 @@ def decode_wavs(sounds, sampling_rate=SAMPLING_RATE):
     def decode(sound):
         def read():
             samples, rate = tf.audio.decode_wav(sound, name="sounds_must_be_wav_files_of_16_bits")
+            message = f"the sampling rate of a sound must be at least {LOWEST_RATE:,} Hz"
+            with tf.control_dependencies(
+                [tf.debugging.assert_greater_equal(rate, LOWEST_RATE, message)]
+            ):
+                rate = tf.identity(rate)
             return resample(tf.reduce_mean(samples, axis=1), rate, sampling_rate)
 
         return tf.cond(tf.equal(sound, ""), lambda: tf.zeros([0]), read)
@@ -98,9 +106,11 @@ def resample(samples, rate, sampling_rate):
     TensorShape([160])
     """
 
+    samples = tf.convert_to_tensor(samples)
+    count = tf.shape(samples, tf.int64)[-1]
+    new = count * sampling_rate // tf.cast(rate, tf.int64)
+
     def change():
-        count = tf.shape(samples, tf.int64)[-1]
-        new = count * sampling_rate // tf.cast(rate, tf.int64)
         bins = new // 2 + 1
         spectrum = tf.signal.rfft(samples)[..., :bins]
         more = bins - tf.shape(spectrum, tf.int64)[-1]
@@ -108,4 +118,6 @@ def resample(samples, rate, sampling_rate):
         changed = tf.signal.irfft(spectrum, fft_length=[tf.cast(new, tf.int32)])
         return changed * tf.cast(new / count, tf.float32)
 
-    return tf.cond(tf.equal(rate, sampling_rate), lambda: samples, change)
+    # There is no spectrum of no samples.
+    same = tf.equal(rate, sampling_rate) | tf.equal(new, 0)
+    return tf.cond(same, lambda: samples[..., :new], change)

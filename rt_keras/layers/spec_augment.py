@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_0, check
 from rt_keras.layers.dropout import draw_seed
+from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.same_shape import SameShape
 
 
@@ -58,7 +58,7 @@ class SpecAugment(SameShape):
             "time_mask_width": time_mask_width,
         }
         for name, value in arguments.items():
-            check(name, value, AT_LEAST_0)
+            positive_int(name, value, least=0)
             setattr(self, name, value)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)

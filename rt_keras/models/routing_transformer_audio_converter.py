@@ -66,7 +66,8 @@ class RoutingTransformerAudioConverter(keras_hub.layers.AudioConverter):
         if counts is None:
             counts = tf.fill(tf.shape(samples)[:1], length)
         frames = -(-length // STRIDE)
-        more = tf.maximum((frames - 1) * STRIDE + WINDOW - length, 0)
+        # There is no spectrum of no frames.
+        more = tf.maximum((tf.maximum(frames, 1) - 1) * STRIDE + WINDOW - length, 0)
         features = self.filter(tf.pad(samples, [[0, 0], [0, more]]))
         features = features[:, :frames]
         mask = tf.range(frames) < -(-counts[:, None] // STRIDE)

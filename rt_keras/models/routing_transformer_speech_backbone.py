@@ -105,6 +105,20 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
             x = block(x, padding_mask=mask, use_causal_mask=self.causal)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
+    @property
+    def cached_decoding(self):
+        # Each output depends on all frames unless attention is causal.
+        return self.causal and super().cached_decoding
+
+    def new_cache(self, batch, max_length):
+        """Raises a ValueError, unless attention is causal."""
+        if not self.causal:
+            raise ValueError(
+                f"a {type(self).__name__} has bidirectional attention and cannot read a sound in "
+                "parts; use a RoutingTransformerStreamingSpeechBackbone"
+            )
+        return super().new_cache(batch, max_length)
+
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):
         return super().from_section(model, vocabulary_size, dtype, **vars(model.speech))

@@ -154,7 +154,7 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
         Returns:
             float32 `[batch, positions, vocabulary_size]`.
         """
-        samples, counts = self.preprocessor.samples(x)
+        samples, counts = self.preprocessor.samples(x, truncate=False)
         samples_of_position = self.preprocessor.position_samples
         positions = -(-samples.shape[1] // samples_of_position)
         length = bucket(max(positions, 1), LONGEST) * samples_of_position

@@ -81,11 +81,12 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
         labels = None if y is None else self.labels(y)
         return keras.utils.pack_x_y_sample_weight(inputs, labels, sample_weight)
 
-    def samples(self, x):
+    def samples(self, x, truncate=True):
         """Decodes sounds, and truncates or pads them to `sequence_length`.
 
         Args:
             x: see `call`.
+            truncate: bool, whether to apply `sequence_length`. Defaults to True.
 
         Returns:
             float32 `[batch, samples]`, and int32 `[batch]`, the number of samples of each sound.
@@ -96,7 +97,7 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
         else:
             samples = tf.cast(x, tf.float32)
             counts = tf.fill(tf.shape(samples)[:1], tf.shape(samples)[1])
-        if self.sequence_length is not None:
+        if truncate and self.sequence_length is not None:
             samples = fit_to(samples, self.sequence_length * self.position_samples)
             counts = tf.minimum(counts, self.sequence_length * self.position_samples)
         return samples, counts
@@ -111,6 +112,8 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
             int32 `[batch, tokens]`.
         """
         tokens = self.tokenizer(y)
+        if isinstance(tokens, list):  # Outside a function, KerasHub makes lists of ragged tokens.
+            tokens = tf.ragged.constant(tokens, tf.int32, ragged_rank=1)
         if isinstance(tokens, tf.RaggedTensor):
             tokens = tokens.to_tensor()
         tokens = tf.cast(tokens, tf.int32)

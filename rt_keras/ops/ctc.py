@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss, and the most likely labels."""
+"""The loss of connectionist temporal classification."""
 
 import tensorflow as tf
 
@@ -29,7 +29,8 @@ def ctc_loss(labels, logits, blank=0):
         blank: int, the class of the blank. Defaults to 0.
 
     Returns:
-        float32 `[batch]`. If there are too few positions for the labels, it is about 1e30.
+        float32 `[batch]`. If there are too few positions for the labels, it is about 1e30, and its
+        gradient is 0.
 
     Source: Graves et al. 2006, Connectionist Temporal Classification, section 4.1.
 
@@ -47,7 +48,7 @@ def ctc_loss(labels, logits, blank=0):
     two_before = tf.pad(states, [[0, 0], [2, 0]], constant_values=blank)[:, :-2]
     skips = tf.where((states != blank) & (states != two_before), 0.0, IMPOSSIBLE)
     count = tf.reduce_sum(tf.cast(labels != blank, tf.int32), axis=1)[:, None]
-    place = tf.range(states.shape[1])
+    place = tf.range(tf.shape(states)[1])
     ends = tf.where((place == 2 * count) | (place == 2 * count - 1), 0.0, IMPOSSIBLE)
     return _alignments(log_p, skips, ends)
 
@@ -64,13 +65,14 @@ def _alignments(log_p, skips, ends):
     The gradient of `log_p` is minus the probability of each state at each position, given the
     labels: a_t(s) b_t(s) / p(labels), where b_t(s) is the probability of all that comes after.
     """
-    first = tf.where(tf.range(log_p.shape[2]) < 2, log_p[0], IMPOSSIBLE)
+    # Before the first position, only the first blank may have been passed.
+    start = tf.where(tf.range(tf.shape(log_p)[2]) == 0, 0.0, tf.fill(tf.shape(ends), IMPOSSIBLE))
 
     def forward(before, now):
         ways = [before, _shifted(before, 1), _shifted(before, 2) + skips]
         return _log_sum(ways) + now
 
-    ahead = tf.concat([first[None], tf.scan(forward, log_p[1:], first)], axis=0)
+    ahead = tf.scan(forward, log_p, start)
     loss = -tf.reduce_logsumexp(ahead[-1] + ends, axis=1)
 
     def backward(after, now):
@@ -78,10 +80,12 @@ def _alignments(log_p, skips, ends):
         return _log_sum([after, _shifted(after, -1), _shifted(after + skips, -2)])
 
     def gradient(upstream):
-        rest = tf.scan(backward, log_p[1:], ends, reverse=True)
-        rest = tf.concat([rest, ends[None]], axis=0)
+        rest = tf.scan(backward, log_p, ends, reverse=True)
+        rest = tf.concat([rest[1:], ends[None]], axis=0)
         # Shares of 1 at each position, whatever has been lost to rounding.
         shares = tf.nn.softmax(ahead + rest)
+        # No alignment has the labels: nothing to learn.
+        shares = tf.where(loss[:, None] < -IMPOSSIBLE / 2, shares, 0.0)
         return -upstream[None, :, None] * shares, None, None
 
     return loss, gradient
@@ -96,7 +100,7 @@ def _log_sum(values):
 def _between_blanks(labels, blank):
     """Returns the labels with a blank before, between and after them, `[batch, 2 labels + 1]`."""
     pairs = tf.stack([tf.fill(tf.shape(labels), blank), labels], axis=2)
-    states = tf.reshape(pairs, [tf.shape(labels)[0], 2 * labels.shape[1]])
+    states = tf.reshape(pairs, [tf.shape(labels)[0], 2 * tf.shape(labels)[1]])
     return tf.pad(states, [[0, 0], [0, 1]], constant_values=blank)
 
 

@@ -42,6 +42,9 @@ def validation_batches(experiment, model, strategy):
         A data set, as for `training_batches`; the number of its batches; and the inputs of its
         first example, as a batch of one. With `trainer.stateful`, a sequence has as many tokens
         as a replica's whole batch, because tokens then also depend on earlier chunks.
+
+    Raises:
+        ValueError: if there is nothing to validate on.
     """
     batch_size, preprocessor = experiment.data.batch_size, experiment.preprocessor
     examples = experiment.load_split("validation")
@@ -55,6 +58,11 @@ def validation_batches(experiment, model, strategy):
         batches = experiment.task.evaluation_batches(model, examples, batch_size, preprocessor)
     batches = batches.take(experiment.trainer.validation_batches)
     count = int(batches.reduce(0, lambda number, _: number + 1))
+    if count == 0:
+        raise ValueError(
+            f"the validation split of {experiment.data.name} has no {experiment.task.examples} "
+            "that the model can read"
+        )
     # Keras warns about a finite data set of unknown size.
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     inputs, _, _ = next(iter(batches))

@@ -78,7 +78,7 @@ class DataConfig:
     )
     label_length: int | None = key(
         None,
-        "maximum number of tokens in the text of a sound, null for half of sequence_length",
+        "maximum number of tokens in the text of a sound, null for sequence_length",
         AT_LEAST_1,
     )
     join_clips: bool = key(

@@ -1,9 +1,10 @@
+import json
 import os
 
 import pytest
 import tensorflow_datasets as tfds
 
-from rt_keras.data import ParallelDocuments, load_pairs
+from rt_keras.data import ParallelDocuments, load_pairs, tfds_sets
 
 
 @pytest.fixture
@@ -76,3 +77,8 @@ def test_documents_that_are_not_utf8_are_refused(folder, tmp_path):
     (folder / "german" / "man1" / "7.txt").write_bytes(b"\xff")
     with pytest.raises(ValueError, match="7.txt is not UTF-8 text"):
         pairs(folder, "train", tmp_path)
+
+
+def test_the_source_of_a_run_is_the_same_when_it_is_read_again(folder, tmp_path):
+    source = tfds_sets.source(ParallelDocuments(folder, data_dir=tmp_path / "prepared"), "train")
+    assert json.loads(json.dumps(source)) == source

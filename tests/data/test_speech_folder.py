@@ -160,38 +160,3 @@ def test_folders_without_sounds(tmp_path):
     (tmp_path / "a.txt").write_text("one")
     with pytest.raises(FileNotFoundError, match="must hold .wav or .flac or .ogg or .mp3 files"):
         SpeechFolder(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "content, error, message",
-    [
-        ("a.wav\tone\nb.wav\ttwo\n", FileNotFoundError, "names 'b.wav', which do not exist"),
-        ("b\t1\nc\t2\nd\t3\n", FileNotFoundError, "names 'b' and 2 others, which do not exist"),
-        ("a.wav\tone\na.wav one\n", ValueError, "line 2: there must be the path of a sound, a tab"),
-        ("a.wav\tone\ttwo\n", ValueError, "line 1: there must be the path of a sound, a tab"),
-        ("a.wav\tone\na.wav\tone\n", ValueError, "line 2: 'a.wav' is in the list twice"),
-        ("a.wav\t \n", ValueError, "must hold transcripts.tsv .* which has 1 sounds and no text"),
-        ("", ValueError, "must hold transcripts.tsv .* which has 1 sounds and no text"),
-    ],
-)
-def test_what_is_wrong_with_a_list_is_named(content, error, message, tmp_path):
-    folder = write_sounds(tmp_path / "words", {"a.wav": None})
-    write_list(folder, content)
-    with pytest.raises(error, match=message):
-        SpeechFolder(folder, data_dir=tmp_path / "prepared")
-
-
-def test_texts_that_are_not_utf8(tmp_path):
-    folder = write_sounds(tmp_path / "words", {"a.wav": "one"})
-    for name in ("a.txt", "transcripts.tsv"):
-        (folder / name).write_bytes(b"a.wav\t\xff\n")
-        with pytest.raises(ValueError, match=f"{name} is not UTF-8 text"):
-            SpeechFolder(folder, data_dir=tmp_path / "prepared")
-
-
-def test_folders_without_sounds(tmp_path):
-    with pytest.raises(FileNotFoundError, match="directory must exist"):
-        SpeechFolder(tmp_path / "nowhere")
-    (tmp_path / "a.txt").write_text("one")
-    with pytest.raises(FileNotFoundError, match="must hold .wav or .flac or .ogg or .mp3 files"):
-        SpeechFolder(tmp_path)

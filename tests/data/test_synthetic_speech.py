@@ -6,7 +6,7 @@ import soundfile
 from rt_keras.data.speech_folder import SpeechFolder
 from rt_keras.data.synthetic_speech import main, phonemes_of
 
-# It speaks and prints as espeak-ng does, whatever the text: silence, and phonemes with stress.
+# It speaks and prints as espeak-ng does: silence, and the same phonemes for any text.
 PROGRAM = """#!/usr/bin/env python3
 import sys, wave
 

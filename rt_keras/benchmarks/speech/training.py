@@ -19,6 +19,8 @@ from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import compiled_model
 
+# Without it, small sets of recordings are soon known by heart.
+DROPOUT = 0.1
 # Batches per test during training, and those to which centroids are fitted.
 TESTED, FITTED = 4, 4
 
@@ -77,6 +79,7 @@ def config_keys(settings):
         "model.num_layers": settings["layers"],
         "model.hidden_dim": settings["width"],
         "model.intermediate_dim": 4 * settings["width"],
+        "model.dropout": DROPOUT,
         "model.sinusoidal_positions": True,
         **head_keys(settings["kind"], settings["keys"], settings["length"]),
         "tokenizer.name": "sentence_piece",

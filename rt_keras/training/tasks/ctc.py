@@ -7,6 +7,7 @@ from rt_keras import data as data_lib
 from rt_keras import extras, models
 from rt_keras.data import speech
 from rt_keras.data.batches import filled_batches
+from rt_keras.data.tokenizer import fingerprint
 from rt_keras.models.routing_transformer_speech_embedding import SUBSAMPLING
 from rt_keras.models.routing_transformer_speech_recognizer import (
     CTCLoss,
@@ -63,7 +64,7 @@ class CTCTask(Task):
                 experiment.model.speech.num_mel_bins, self.normalization
             ),
             sequence_length=data.sequence_length,
-            label_length=data.label_length or max(data.sequence_length // 2, 1),
+            label_length=data.label_length or data.sequence_length,
         )
         check_token_ids(experiment.model, self.token_ids(preprocessor))
         return preprocessor
@@ -84,7 +85,7 @@ class CTCTask(Task):
             "joined": data.join_clips,
             "sequence_length": preprocessor.sequence_length,
             "label_length": preprocessor.label_length,
-            "tokenizer": preprocessor.tokenizer.vocabulary_size(),
+            "tokenizer": fingerprint(preprocessor.tokenizer),
         }
         packed = data_lib.pack_examples(examples, *self.packed_split(data, **lengths))
         return data_lib.training_speech(packed, preprocessor, **order)
@@ -99,7 +100,7 @@ class CTCTask(Task):
             "features": tf.TensorSpec([batch_size, frames, experiment.model.speech.num_mel_bins]),
             "padding_mask": tf.TensorSpec([batch_size, frames], tf.bool),
         }
-        label_length = experiment.data.label_length or max(positions // 2, 1)
+        label_length = experiment.data.label_length or positions
         _, _, weights = batch_spec(inputs, batch_size)
         return inputs, tf.TensorSpec([batch_size, label_length], tf.int32), weights
 

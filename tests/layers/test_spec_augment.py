@@ -1,0 +1,131 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import SpecAugment
+from tests.layers import checks
+
+X = np.ones([4, 50, 20], "float32")
+
+
+def widths(layer):
+    """Returns the numbers of masked frames and of masked bins of each example."""
+    kept = layer(X, training=True).numpy() != 0
+    frames, bins = kept.any(axis=2), kept.any(axis=1)
+    # Every value is kept unless its frame or its bin is masked.
+    np.testing.assert_array_equal(kept, frames[:, :, None] & bins[:, None])
+    return np.sum(~frames, axis=1), np.sum(~bins, axis=1)
+
+
+def runs(row):
+    """Returns the number of runs of True."""
+    return int(row[0]) + np.sum(row[1:] & ~row[:-1])
+
+
+def test_there_are_no_masks_outside_training():
+    layer = SpecAugment(seed=1)
+    np.testing.assert_array_equal(layer(X), X)
+    np.testing.assert_array_equal(layer(X, training=False), X)
+    assert np.any(layer(X, training=True) == 0)
+
+
+def test_no_masks_at_all():
+    for names in (("frequency_masks", "time_masks"), ("frequency_mask_width", "time_mask_width")):
+        layer = SpecAugment(**dict.fromkeys(names, 0))
+        np.testing.assert_array_equal(layer(X, training=True), X)
+
+
+def test_kept_values_stay_as_they_are():
+    x = checks.random(2, 30, 20)
+    found = SpecAugment(1, 5, 1, 5, seed=0)(x, training=True).numpy()
+    assert 0 < np.mean(found == 0) < 1
+    np.testing.assert_array_equal(found, np.where(found == 0, 0, x))
+
+
+def test_every_width_up_to_the_maximum_occurs():
+    of_frames, of_bins = SpecAugment(0, 9, 1, 5, seed=1), SpecAugment(1, 3, 0, 9, seed=1)
+    frames, bins = (np.array([widths(layer) for _ in range(25)]) for layer in (of_frames, of_bins))
+    # 100 examples: each of 6 widths is left out with a probability of 1e-8.
+    assert set(frames[:, 0].flat) == set(range(6)) and not np.any(frames[:, 1])
+    assert set(bins[:, 1].flat) == set(range(4)) and not np.any(bins[:, 0])
+
+
+def test_masks_are_stretches_anywhere_from_the_first_to_the_last_frame():
+    layer, x = SpecAugment(0, 0, 1, 5, seed=1), X[:, :10]
+    masked = np.concatenate([layer(x, training=True)[:, :, 0] == 0 for _ in range(25)])
+    assert {runs(row) for row in masked} == {0, 1}
+    # Even the first frame is masked with a probability of 0.1 in each of 100 examples.
+    assert np.all(np.any(masked, axis=0))
+
+
+def test_several_masks_may_lie_apart_or_overlap():
+    layer = SpecAugment(0, 0, 2, 10, seed=1)
+    masked = np.concatenate([layer(X, training=True)[:, :, 0] == 0 for _ in range(10)])
+    assert {runs(row) for row in masked} >= {1, 2}
+    assert np.max(np.sum(masked, axis=1)) <= 20
+
+
+def test_masks_wider_than_a_sound_fit_into_it():
+    layer = SpecAugment(0, 0, 1, 1000, seed=0)
+    found = layer(X, training=True).numpy()
+    assert np.any(np.all(found == 0, axis=(1, 2)))
+
+
+def test_each_example_has_its_own_masks():
+    masks = SpecAugment(seed=3, time_mask_width=20)(X, training=True).numpy()
+    assert len({example.tobytes() for example in masks}) == len(X)
+
+
+def test_masks_follow_the_seed():
+    first, again, other = (SpecAugment(1, 9, 1, 20, seed=seed) for seed in (1, 1, 2))
+    expected = [first(X, training=True).numpy() for _ in range(2)]
+    for x in expected:
+        np.testing.assert_array_equal(again(X, training=True), x)
+    assert np.any(expected[0] != expected[1])
+    assert np.any(expected[0] != other(X, training=True))
+
+
+def test_mixed_precision():
+    layer = SpecAugment(seed=1, dtype="mixed_bfloat16")
+    found = layer(X, training=True)
+    assert found.dtype == tf.bfloat16 and layer(X).dtype == tf.bfloat16
+    expected = SpecAugment(seed=1)(X, training=True)
+    np.testing.assert_array_equal(tf.cast(found, tf.float32), expected)
+
+
+def test_compiled_for_any_shape():
+    layer = SpecAugment(0, 0, 1, 20, seed=1)
+    spec = [tf.TensorSpec([None, None, None])]
+    step = tf.function(lambda x: layer(x, training=True), input_signature=spec, jit_compile=True)
+    # XLA has random numbers of its own.
+    masked = np.concatenate([step(X)[:, :, 0] == 0 for _ in range(5)])
+    assert {runs(row) for row in masked} <= {0, 1}
+    assert 0 < np.max(np.sum(masked, axis=1)) <= 20
+    assert len({row.tobytes() for row in masked}) > 10
+
+
+def test_config():
+    layer = SpecAugment(1, 2, 3, 4, seed=5)
+    checks.config_makes_an_equal_layer(layer, X)
+    config = layer.get_config()
+    values = [config[name] for name in ("frequency_masks", "frequency_mask_width", "time_masks")]
+    assert values == [1, 2, 3] and config["time_mask_width"] == 4 and config["seed"] == 5
+
+
+def test_saving(tmp_path):
+    inputs = keras.Input((None, 20))
+    model = keras.Model(inputs, SpecAugment(1, 9, 1, 20, seed=2)(inputs))
+    assert model.output.shape == (None, None, 20)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(X, training=True), model(X, training=True))
+
+
+@pytest.mark.parametrize("value", [-1, 1.5])
+@pytest.mark.parametrize(
+    "name", ["frequency_masks", "frequency_mask_width", "time_masks", "time_mask_width"]
+)
+def test_bad_arguments(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 0"):
+        SpecAugment(**{name: value})

@@ -1,0 +1,158 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.models import RoutingTransformerAudioConverter
+from tests.layers.checks import close
+
+RNG = np.random.default_rng(0)
+
+
+def noise(*shape):
+    return RNG.uniform(-1, 1, shape).astype("float32")
+
+
+def mel(hertz):
+    """The scale of the Hidden Markov Model Toolkit."""
+    return 1127 * math.log(1 + hertz / 700)
+
+
+def mel_weights(bins):
+    """Triangles between equally spaced mels from 20 Hz to 8 kHz, `[frequencies, bins]`."""
+    edges = np.linspace(mel(20), mel(8000), bins + 2)
+    weights = np.zeros([257, bins])
+    # The constant part is in no filter.
+    for k in range(1, 257):
+        here = mel(k * 16_000 / 512)
+        for i, (low, middle, high) in enumerate(zip(edges, edges[1:], edges[2:])):
+            rising, falling = (here - low) / (middle - low), (high - here) / (high - middle)
+            weights[k, i] = max(0, min(rising, falling))
+    return weights
+
+
+def frames_of(samples, bins):
+    """Features of one sound, frame by frame in float64."""
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
+    count = -(-len(samples) // 160)
+    padded = np.pad(samples.astype("float64"), (0, 400))
+    energies = [
+        np.abs(np.fft.rfft(window * padded[160 * t : 160 * t + 400], 512)) ** 2
+        for t in range(count)
+    ]
+    return np.log(np.maximum(np.array(energies) @ mel_weights(bins), 1e-6))
+
+
+@pytest.mark.parametrize("count", [1, 160, 161, 400, 1600, 2311])
+def test_features_are_those_of_a_loop_over_frames(count):
+    samples = noise(count)
+    converter = RoutingTransformerAudioConverter(20, normalization="fixed")
+    (features,), (mask,) = converter(samples[None])
+    # Sums of 257 energies in float32, and their logarithm.
+    close(features, (frames_of(samples, 20) + 6) / 4, 1e-3)
+    assert features.shape == (-(-count // 160), 20) and np.all(mask)
+
+
+def test_a_sine_is_in_the_filters_around_its_frequency():
+    samples = np.sin(2 * np.pi * 1000 * np.arange(1600) / 16_000)
+    features, _ = RoutingTransformerAudioConverter(40, normalization="fixed")([samples])
+    edges = np.linspace(mel(20), mel(8000), 42)
+    (nearest,) = set(np.argmax(features[0, :8], axis=1))
+    assert abs(edges[nearest + 1] - mel(1000)) <= edges[1] - edges[0]
+
+
+def test_silence_has_the_least_energy():
+    for samples in (np.zeros([1, 800], "float32"), np.full([1, 800], 1e-9, "float32")):
+        features, _ = RoutingTransformerAudioConverter(8, normalization="fixed")(samples)
+        close(features, np.full([1, 5, 8], (math.log(1e-6) + 6) / 4), 1e-5)
+
+
+def test_clip_gives_each_bin_mean_0_and_variance_1():
+    samples = np.zeros([2, 3200], "float32")
+    samples[0], samples[1, :2000] = noise(3200), 0.1 * noise(2000)
+    features, mask = RoutingTransformerAudioConverter(8)(samples, counts=np.array([3200, 2000]))
+    assert np.sum(mask, axis=1).tolist() == [20, 13]
+    for row, real in zip(features.numpy(), mask.numpy()):
+        # Besides rounding, a small number is added to the variance.
+        np.testing.assert_allclose(row[real].mean(axis=0), 0, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(row[real].var(axis=0), 1, rtol=0, atol=1e-3)
+        assert not np.any(row[~real])
+
+
+def test_clip_is_the_normalization_by_default():
+    samples = noise(1, 1600)
+    plain = frames_of(samples[0], 8)
+    expected = (plain - plain.mean(axis=0)) / plain.std(axis=0)
+    close(RoutingTransformerAudioConverter(8)(samples)[0], expected[None], 1e-3)
+
+
+@pytest.mark.parametrize("normalization", ["clip", "fixed"])
+def test_padding_changes_no_frame(normalization):
+    converter = RoutingTransformerAudioConverter(8, normalization)
+    counts = np.array([1000, 1601, 0, 2400])
+    samples = np.zeros([4, 2400], "float32")
+    for row, count in zip(samples, counts):
+        row[:count] = noise(count)
+    features, mask = converter(samples, counts=counts)
+    assert features.shape == (4, 15, 8) and features.dtype == tf.float32
+    for row, found, real, count in zip(samples, features, mask, counts):
+        frames = -(-count // 160)
+        assert np.all(real[:frames]) and not np.any(real[frames:])
+        assert not np.any(found[frames:])
+        if count:
+            close(found[:frames], converter(row[None, :count])[0][0], 1e-5)
+
+
+def test_fixed_features_depend_on_no_later_frame():
+    samples = noise(1, 3200)
+    converter = RoutingTransformerAudioConverter(8, "fixed")
+    close(converter(samples)[0][:, :5], converter(samples[:, : 4 * 160 + 400])[0][:, :5], 1e-5)
+
+
+def test_whole_frames_alone_are_filtered():
+    converter = RoutingTransformerAudioConverter(8, "fixed")
+    samples = noise(2, 1000)
+    filtered = converter.filter(samples)
+    assert filtered.shape == (2, 1 + (1000 - 400) // 160, 8)
+    close(converter.shift(filtered), converter(samples)[0][:, :4], 1e-5)
+
+
+def test_no_samples():
+    features, mask = RoutingTransformerAudioConverter(8)(tf.zeros([2, 0]))
+    assert features.shape == (2, 0, 8) and mask.shape == (2, 0)
+
+
+@pytest.mark.parametrize("normalization", ["clip", "fixed"])
+def test_in_a_function_for_any_length(normalization):
+    converter = RoutingTransformerAudioConverter(8, normalization)
+    specs = tf.TensorSpec([None, None]), tf.TensorSpec([None], tf.int32)
+    function = tf.function(converter, input_signature=specs)
+    for count in (300, 1000):
+        samples, counts = tf.constant(noise(2, count)), tf.constant([count, 100])
+        for found, expected in zip(function(samples, counts), converter(samples, counts)):
+            close(tf.cast(found, tf.float32), np.asarray(expected, "float32"), 1e-5)
+
+
+def test_config_makes_an_equal_one():
+    converter = RoutingTransformerAudioConverter(8, "fixed", name="features")
+    config = keras.saving.serialize_keras_object(converter)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert keras.saving.serialize_keras_object(copy) == config
+    samples = noise(1, 800)
+    np.testing.assert_array_equal(copy(samples)[0], converter(samples)[0])
+    assert copy.audio_shape() == (None, 8)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_mel_bins": 0}, "num_mel_bins must be a positive integer. Received: num_mel_bins=0"),
+        ({"num_mel_bins": 8.0}, "num_mel_bins must be a positive integer"),
+        ({"normalization": "none"}, "normalization must be one of clip, fixed. .*'none'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RoutingTransformerAudioConverter(**arguments)

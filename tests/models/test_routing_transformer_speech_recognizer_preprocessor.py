@@ -1,0 +1,159 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.data import ByteTokenizer, WordPieceTokenizer
+from rt_keras.data.wav import encode_wav
+from rt_keras.layers import FullHeads
+from rt_keras.models import (
+    RoutingTransformerAudioConverter,
+    RoutingTransformerSpeechBackbone,
+    RoutingTransformerSpeechRecognizer,
+)
+from rt_keras.models import RoutingTransformerSpeechRecognizerPreprocessor as Preprocessor
+from tests.layers.checks import close
+
+RNG = np.random.default_rng(0)
+
+
+def make(sequence_length=None, label_length=None, tokenizer=None, normalization="fixed"):
+    converter = RoutingTransformerAudioConverter(8, normalization)
+    return Preprocessor(tokenizer or ByteTokenizer(), converter, sequence_length, label_length)
+
+
+def noise(*shape):
+    return RNG.integers(-(2**15), 2**15, shape) / np.float32(2**15)
+
+
+def tokens(text):
+    return [byte + 2 for byte in text.encode()]
+
+
+def same(found, expected):
+    tf.nest.map_structure(lambda x, y: close(x, np.asarray(y), 1e-5), found, expected)
+
+
+def floats(x):
+    return tf.nest.map_structure(lambda value: tf.cast(value, tf.float32), x)
+
+
+def test_features_are_those_of_the_converter():
+    preprocessor, samples = make(), noise(2, 1000)
+    x = preprocessor(samples)
+    assert set(x) == {"features", "padding_mask"}
+    features, mask = preprocessor.audio_converter(samples)
+    same(floats(x), floats({"features": features, "padding_mask": mask}))
+    assert x["features"].shape == (2, 7, 8) and x["padding_mask"].dtype == tf.bool
+    assert preprocessor.position_samples == 640
+
+
+def test_strings_are_the_same_as_samples():
+    preprocessor, sounds = make(), [noise(900), noise(1500), noise(640)]
+    x = preprocessor([encode_wav(sound, 16_000) for sound in sounds])
+    assert np.sum(x["padding_mask"], axis=1).tolist() == [6, 10, 4]
+    for features, mask, sound in zip(x["features"], x["padding_mask"], sounds):
+        close(features[mask], preprocessor(sound[None])["features"][0], 1e-5)
+
+
+def test_strings_of_another_sampling_rate():
+    sound = np.sin(2 * np.pi * 400 * np.arange(800) / 8_000)
+    x = make()([encode_wav(sound, 8_000)])
+    # 0.1 seconds.
+    assert x["features"].shape == (1, 10, 8)
+
+
+@pytest.mark.parametrize("normalization", ["fixed", "clip"])
+@pytest.mark.parametrize("count", [100, 3 * 640, 2000])
+def test_sounds_are_truncated_or_padded(count, normalization):
+    preprocessor, sound = make(sequence_length=3, normalization=normalization), noise(1, count)
+    for x in (preprocessor(sound), preprocessor([encode_wav(sound[0], 16_000)])):
+        assert x["features"].shape == (1, 12, 8)
+        frames = min(12, -(-count // 160))
+        assert np.sum(x["padding_mask"]) == frames and np.all(x["padding_mask"][:, :frames])
+        expected = make(normalization=normalization)(sound[:, : 3 * 640])["features"]
+        close(x["features"][:, :frames], expected, 1e-4)
+        assert not np.any(x["features"][:, frames:])
+
+
+def test_an_empty_string_is_padding():
+    sound = encode_wav(noise(640), 16_000)
+    for sequence_length, frames in ((None, 4), (3, 12)):
+        x, y = make(sequence_length, 2)([b"", sound], ["", "a"])
+        assert x["features"].shape == (2, frames, 8)
+        assert np.sum(x["padding_mask"], axis=1).tolist() == [0, 4]
+        assert y.numpy().tolist() == [[0, 0], [99, 0]]
+
+
+def test_labels_are_the_tokens_of_the_texts():
+    x, y = make()(noise(3, 640), ["né", "", "abcd"])
+    assert set(x) == {"features", "padding_mask"} and y.dtype == tf.int32
+    assert y.numpy().tolist() == [[*tokens("né"), 0], [0] * 4, tokens("abcd")]
+
+
+@pytest.mark.parametrize("label_length", [1, 3, 6])
+def test_labels_are_truncated_or_padded(label_length):
+    y = make(label_length=label_length).labels(["né", "abcd"])
+    rows = [[*tokens(text), *[0] * 6][:label_length] for text in ("né", "abcd")]
+    assert y.numpy().tolist() == rows
+
+
+def test_weights_are_passed_through():
+    x, y, weights = make()(noise(2, 640), ["a", "b"], np.array([1.0, 0.5]))
+    assert weights.tolist() == [1.0, 0.5] and y.shape == (2, 1) and len(x) == 2
+
+
+def test_labels_of_every_tokenizer_come_back(tokenizer):
+    text = "the quick fox jumps"
+    labels = make(label_length=40, tokenizer=tokenizer).labels([text])
+    kept = [token for token in labels.numpy()[0].tolist() if token]
+    assert 0 < len(kept) < 40 and len(set(labels.numpy()[0][len(kept) :])) == 1
+    assert np.asarray(tokenizer.detokenize(kept)).item() in (text, text.encode())
+
+
+@pytest.mark.parametrize("lengths", [(None, None), (4, 5)])
+def test_the_same_in_a_pipeline(lengths):
+    preprocessor = make(*lengths)
+    sounds = [encode_wav(noise(count), 16_000) for count in (900, 640)]
+    (found,) = tf.data.Dataset.from_tensors((sounds, ["a", "bcd"])).map(preprocessor)
+    same(floats(found), floats(preprocessor(sounds, ["a", "bcd"])))
+
+
+def test_config_makes_an_equal_one():
+    preprocessor = make(5, 7)
+    config = keras.saving.serialize_keras_object(preprocessor)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert type(copy) is Preprocessor and copy.get_config() == preprocessor.get_config()
+    assert (copy.sequence_length, copy.label_length) == (5, 7)
+    sounds, texts = noise(1, 1000), ["the fox"]
+    same(floats(copy(sounds, texts)), floats(preprocessor(sounds, texts)))
+
+
+def test_preset(tokenizer, tmp_path):
+    size = tokenizer.vocabulary_size()
+    backbone = RoutingTransformerSpeechBackbone(size, 1, 4, 4, [FullHeads(1)], num_mel_bins=8)
+    preprocessor = make(5, 7, tokenizer)
+    RoutingTransformerSpeechRecognizer(backbone, preprocessor).save_to_preset(str(tmp_path))
+    loaded = Preprocessor.from_preset(str(tmp_path))
+    assert type(loaded) is Preprocessor and type(loaded.tokenizer) is type(tokenizer)
+    assert loaded.audio_converter.normalization == "fixed"
+    sounds, texts = noise(1, 1000), ["the fox"]
+    same(floats(loaded(sounds, texts)), floats(preprocessor(sounds, texts)))
+    assert Preprocessor.from_preset(str(tmp_path), label_length=3).label_length == 3
+
+
+def test_a_tokenizer_whose_padding_is_not_the_blank():
+    tokenizer = WordPieceTokenizer(["[UNK]", "[PAD]", "[SEP]", "the"])
+    with pytest.raises(
+        ValueError, match="must have padding as token 0.* Received: a WordPiece.* 1"
+    ):
+        make(tokenizer=tokenizer)
+
+
+def test_bad_arguments():
+    converter = RoutingTransformerAudioConverter(8)
+    with pytest.raises(TypeError, match="tokenizer must be a tokenizer of rt_keras.data.*a str"):
+        Preprocessor("bytes", converter)
+    for name in ("sequence_length", "label_length"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: {name}=0"):
+            Preprocessor(ByteTokenizer(), converter, **{name: 0})

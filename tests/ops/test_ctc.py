@@ -1,0 +1,198 @@
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rt_keras.ops.ctc import ctc_loss
+
+# Repeated labels, one that occurs again later, a single label, and none.
+LABELS = np.array([[1, 1, 2, 0, 0], [3, 2, 3, 3, 1], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
+LOGITS = np.random.default_rng(0).normal(size=[4, 9, 4])
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, "float64")
+    return logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+
+
+def text_of(path):
+    """The labels of an alignment: without repetitions, then without blanks."""
+    return tuple(label for label, _ in itertools.groupby(path) if label != 0)
+
+
+def loss_of_all_alignments(labels, logits):
+    p = np.exp(log_softmax(logits))
+    total = 0.0
+    for path in itertools.product(range(p.shape[1]), repeat=len(p)):
+        if text_of(path) == tuple(labels):
+            total += np.prod([p[place, label] for place, label in enumerate(path)])
+    return -np.log(total)
+
+
+def loss_in_a_loop(labels, logits):
+    """The recursion of Graves et al. 2006, section 4.1, in float64."""
+    p = np.exp(log_softmax(logits))
+    states = [0]
+    for label in labels:
+        states += [label, 0]
+    before = [0.0] * len(states)
+    before[0] = p[0, 0]
+    if labels:
+        before[1] = p[0, labels[0]]
+    for now in p[1:]:
+        after = []
+        for s, state in enumerate(states):
+            total = before[s] + (before[s - 1] if s > 0 else 0)
+            if s > 1 and state != 0 and state != states[s - 2]:
+                total += before[s - 2]
+            after.append(total * now[state])
+        before = after
+    return -np.log(sum(before[-2:]))
+
+
+def without_padding(labels):
+    return [int(label) for label in labels if label != 0]
+
+
+def losses_in_a_loop(labels, logits):
+    return [loss_in_a_loop(without_padding(row), x) for row, x in zip(labels, logits)]
+
+
+def losses_and_gradient(labels, logits, function=ctc_loss):
+    logits = tf.cast(logits, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        losses = function(labels, logits)
+    return losses, tape.gradient(losses, logits)
+
+
+@pytest.mark.parametrize("labels", [(), (1,), (2, 1), (1, 1), (1, 2, 1), (2, 2, 1)])
+def test_loss_is_of_the_sum_over_all_alignments(labels):
+    logits = LOGITS[:1, :5, :3]
+    padded = np.zeros([1, 4], int)
+    padded[0, : len(labels)] = labels
+    np.testing.assert_allclose(
+        ctc_loss(padded, logits), [loss_of_all_alignments(labels, logits[0])], rtol=1e-5
+    )
+
+
+def test_losses_are_those_of_the_recursion():
+    np.testing.assert_allclose(
+        ctc_loss(LABELS, LOGITS), losses_in_a_loop(LABELS, LOGITS), rtol=1e-5
+    )
+
+
+def test_gradient_is_that_of_small_differences():
+    _, found = losses_and_gradient(LABELS, LOGITS)
+    # The error of central differences in float64 is about the square of the step.
+    step = 1e-4
+    for place in np.ndindex(*LOGITS.shape[1:]):
+        change = np.zeros(LOGITS.shape)
+        change[:, *place] = step
+        ahead, behind = (losses_in_a_loop(LABELS, LOGITS + x) for x in (change, -change))
+        expected = (np.array(ahead) - np.array(behind)) / (2 * step)
+        np.testing.assert_allclose(found[:, *place], expected, rtol=0, atol=1e-4)
+
+
+def test_gradient_grows_with_the_one_above_it():
+    weights = np.array([0.0, 1.0, -2.0, 0.5])
+    _, once = losses_and_gradient(LABELS, LOGITS)
+    _, found = losses_and_gradient(LABELS, LOGITS, lambda *x: weights * ctc_loss(*x))
+    np.testing.assert_allclose(found, weights[:, None, None] * once, rtol=0, atol=1e-6)
+
+
+def test_losses_and_gradients_are_those_of_keras():
+    def of_keras(labels, logits):
+        counts = np.sum(labels != 0, axis=1)
+        return keras.ops.ctc_loss(labels, logits, counts, np.full(4, 9), mask_index=0)
+
+    for ours, theirs in zip(
+        losses_and_gradient(LABELS, LOGITS), losses_and_gradient(LABELS, LOGITS, of_keras)
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+    mean = keras.losses.CTC()(LABELS, tf.constant(LOGITS, tf.float32))
+    np.testing.assert_allclose(np.mean(ctc_loss(LABELS, LOGITS)), mean, rtol=0, atol=1e-4)
+
+
+def test_labels_may_be_floats_and_have_more_padding():
+    expected = ctc_loss(LABELS, LOGITS)
+    np.testing.assert_array_equal(ctc_loss(LABELS.astype("float32"), LOGITS), expected)
+    more = np.pad(LABELS, [[0, 0], [0, 3]])
+    np.testing.assert_allclose(ctc_loss(more, LOGITS), expected, rtol=1e-6)
+
+
+def test_the_blank_may_be_another_class():
+    labels = np.where(LABELS == 0, 3, LABELS - 1)
+    moved = np.concatenate([LOGITS[:, :, 1:], LOGITS[:, :, :1]], axis=2)
+    np.testing.assert_allclose(ctc_loss(labels, moved, 3), ctc_loss(LABELS, LOGITS), rtol=1e-6)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**31), st.integers(1, 4), st.sampled_from([0.1, 1.0, 10.0]))
+def test_one_of_all_texts_is_certain(seed, length, scale):
+    texts = [
+        (*text, *[0] * (4 - count))
+        for count in range(length + 1)
+        for text in itertools.product([1, 2], repeat=count)
+    ]
+    logits = scale * np.random.default_rng(seed).normal(size=[1, length, 3])
+    losses = ctc_loss(texts, np.repeat(logits, len(texts), axis=0))
+    # 31 probabilities, each with the rounding of float32.
+    np.testing.assert_allclose(np.sum(np.exp(-losses)), 1.0, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [(1, 1, 0), (1, 2, 1)])
+def test_too_few_positions_are_impossible_but_have_a_finite_gradient(labels):
+    losses, gradient = losses_and_gradient([labels, (1, 2, 0)], LOGITS[:2, :2])
+    assert 1e29 < losses[0] < 1e31
+    assert np.all(np.isfinite(gradient))
+    # Another row is not concerned.
+    np.testing.assert_allclose(losses[1], loss_in_a_loop([1, 2], LOGITS[1, :2]), rtol=1e-5)
+    _, alone = losses_and_gradient([(1, 2, 0)], LOGITS[1:2, :2])
+    np.testing.assert_allclose(gradient[1], alone[0], rtol=0, atol=1e-6)
+
+
+def test_logits_that_are_almost_certain():
+    # As `PaddingToBlank` makes them.
+    padding = np.broadcast_to([0.0, -1e9, -1e9, -1e9], [4, 3, 4])
+    padded = np.concatenate([LOGITS, padding], axis=1)
+    losses, gradient = losses_and_gradient(LABELS, padded)
+    expected, of_real = losses_and_gradient(LABELS, LOGITS)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient[:, :9], of_real, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(gradient[:, 9:], 0.0, rtol=0, atol=1e-5)
+
+
+def test_xla():
+    compiled = tf.function(losses_and_gradient, jit_compile=True)
+    for found, expected in zip(compiled(LABELS, LOGITS), losses_and_gradient(LABELS, LOGITS)):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_single_position(jit_compile):
+    compiled = tf.function(losses_and_gradient, jit_compile=jit_compile)
+    losses, gradient = compiled([[2, 0], [0, 0]], LOGITS[:2, :1])
+    log_p = log_softmax(LOGITS[:2, 0])
+    np.testing.assert_allclose(losses, [-log_p[0, 2], -log_p[1, 0]], rtol=1e-5)
+    expected = np.exp(log_p) - np.eye(4)[[2, 0]]
+    np.testing.assert_allclose(gradient[:, 0], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_compiled_for_any_shape(jit_compile):
+    spec = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 4])]
+    function = tf.function(ctc_loss, input_signature=spec, jit_compile=jit_compile)
+    found = function(tf.constant(LABELS, tf.int32), tf.constant(LOGITS, tf.float32))
+    np.testing.assert_allclose(found, ctc_loss(LABELS, LOGITS), rtol=1e-5)
+
+
+def test_half_precision_is_summed_in_float32():
+    losses = ctc_loss(LABELS, tf.cast(LOGITS, tf.bfloat16))
+    assert losses.dtype == tf.float32
+    rounded = tf.cast(tf.cast(LOGITS, tf.bfloat16), tf.float32)
+    np.testing.assert_allclose(losses, ctc_loss(LABELS, rounded), rtol=1e-6)

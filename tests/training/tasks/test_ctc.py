@@ -1,0 +1,186 @@
+"""Speech recognizers, from a configuration to scores."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.cli import main
+from rt_keras.data.wav import encode_wav, wav_samples
+from rt_keras.training import experiment
+from rt_keras.training.batches import validation_batches
+from rt_keras.training.config import make_config
+from rt_keras.training.run import train
+from rt_keras.training.tasks import TASKS
+from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
+
+KINDS = ("ctc", "streaming_ctc")
+TASK = TASKS["ctc"]
+# Positions of 40 ms in a recording.
+POSITIONS = 8
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """Keys of a configuration whose recordings are low or high tones."""
+    folder = tmp_path_factory.mktemp("tones")
+    times = np.arange(POSITIONS * 640) / 16_000
+    for split, count in (("train", 8), ("validation", 2), ("test", 3)):
+        (folder / split).mkdir()
+        for number in range(count):
+            hertz, text = ((300, "ab"), (2000, "c d"))[number % 2]
+            sound = 0.1 * (number + 1) * np.sin(2 * np.pi * hertz * times)
+            (folder / split / f"{number}.wav").write_bytes(encode_wav(sound, 16_000))
+            (folder / split / f"{number}.txt").write_text(text)
+    return {
+        **TINY,
+        "model.kind": "ctc",
+        "model.speech.num_mel_bins": 8,
+        "model.speech.time_mask_width": 4,
+        "model.speech.frequency_mask_width": 2,
+        "data.name": "speech_folder",
+        "data.directory": str(folder),
+        "data.data_dir": str(folder / "prepared"),
+        "data.sequence_length": 10,
+    }
+
+
+def new_model(settings):
+    """Returns an experiment, and its model with its preprocessor and weights like trained ones."""
+    made = experiment.Experiment(make_config(settings))
+    keras.utils.set_random_seed(0)
+    model = made.make_model()
+    model.preprocessor = made.preprocessor
+    for weight in model.trainable_variables:
+        weight.assign(weight + 0.3 * np.random.default_rng(0).normal(size=weight.shape))
+    model.compile(jit_compile=False)
+    return made, model
+
+
+def changes(text, reference):
+    """The least number of insertions, deletions and replacements."""
+    row = list(range(len(reference) + 1))
+    for i, a in enumerate(text, start=1):
+        before, row = row, [i]
+        for j, b in enumerate(reference, start=1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (a != b)))
+    return row[-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keys", [{}, {"data.label_length": 3, "data.join_clips": True}])
+def test_batches_are_as_specified(settings, kind, keys):
+    assert_batches_are_as_specified(make_config({**settings, **keys, "model.kind": kind}))
+
+
+@pytest.mark.parametrize("kind, normalization", zip(KINDS, ("clip", "fixed")))
+def test_the_preprocessor_fits_the_model(settings, kind, normalization):
+    made, model = new_model({**settings, "model.kind": kind})
+    assert type(model) is TASKS[kind].model_class and model.kind == kind
+    assert model.backbone.num_mel_bins == 8 and model.backbone.vocabulary_size == 258
+    assert model.preprocessor.audio_converter.normalization == normalization
+    assert (made.preprocessor.sequence_length, made.preprocessor.label_length) == (10, 10)
+    longer = experiment.Experiment(make_config({**settings, "data.label_length": 7}))
+    assert longer.preprocessor.label_length == 7
+    assert made.task.tokens(made) == 10
+
+
+def test_recordings_are_joined_to_fill_sequences(settings):
+    three = {**settings, "data.sequence_length": 3 * POSITIONS + 1}
+    found = {}
+    for join in (False, True):
+        made = experiment.Experiment(make_config({**three, "data.join_clips": join}))
+        recordings = list(made.load_split("train").as_numpy_iterator())
+        found[join] = b" ".join(recording["text"] for recording in recordings)
+        counts = [len(wav_samples(recording["sound"])) for recording in recordings]
+        assert counts == [x * POSITIONS * 640 for x in ([3, 3, 2] if join else [1] * 8)]
+    assert found[True] == found[False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_figures_are_the_losses_of_keras(settings, kind):
+    made, model = new_model({**settings, "model.kind": kind})
+    examples = made.load_split("test")
+    # The last batch has one recording.
+    _, (inputs, labels, weights) = made.task.evaluation_batches(
+        model, examples, batch_size=2, preprocessor=made.preprocessor
+    )
+    found = made.task.figures(model, inputs, labels)
+    assert weights.numpy().tolist() == [1, 0] and list(found) == ["nats"]
+    loss = keras.losses.CTC(reduction=None)
+    np.testing.assert_allclose(found["nats"], loss(labels, model(inputs)), rtol=1e-4)
+    metric = made.task.loss_metric()
+    metric.update_state(labels, model(inputs), sample_weight=weights)
+    assert float(metric.result()) == pytest.approx(float(found["nats"][0]), rel=1e-5)
+    assert made.task.scores({"nats": 6.0, "labels": 4.0}, {}) == {"nats_per_text": 1.5}
+
+
+def test_errors_of_texts_are_counted_over_all_recordings(settings):
+    made, model = new_model(settings)
+    # Without a bias to bytes that are no letters, most of the output would not be UTF-8.
+    letters = np.isin(np.arange(258), [0, 34, *range(ord("a") + 2, ord("g") + 2)])
+    model.output_dense.bias.assign(np.where(letters, 0.0, -100.0))
+    examples = made.load_split("test")
+    found = made.task.text_scores(model, examples, 2, made.preprocessor)
+    recordings = list(examples.as_numpy_iterator())
+    texts = [model.transcribe([x["sound"]])[0] for x in recordings]
+    references = [x["text"].decode() for x in recordings]
+    for name, cut in (("character_error_rate", list), ("word_error_rate", str.split)):
+        pairs = [(cut(text), cut(reference)) for text, reference in zip(texts, references)]
+        total = sum(len(reference) for _, reference in pairs)
+        expected = sum(changes(*pair) for pair in pairs) / total
+        assert expected > 0 and found[name] == pytest.approx(expected)
+
+
+def test_keys_of_other_tasks_are_refused(settings):
+    with pytest.raises(ValueError, match="join_clips is True, but a model of kind causal_lm does"):
+        make_config({"data.join_clips": True})
+    with pytest.raises(ValueError, match="image.height is 3, but a model of kind ctc does not use"):
+        make_config({**settings, "model.image.height": 3})
+    with pytest.raises(
+        ValueError, match="data.name is 'pg19'; for kind ctc it must be speech_fold"
+    ):
+        make_config({**settings, "data.name": "pg19"})
+
+
+def test_what_is_missing_is_named(settings):
+    no_folder = make_config({**settings, "data.directory": None})
+    with pytest.raises(ValueError, match="data.directory must name the folder for data speech_fol"):
+        TASK.check_sources(experiment.Experiment(no_folder))
+    pieces = make_config({**settings, "tokenizer.name": "sentence_piece"})
+    with pytest.raises(ValueError, match="tokenizer.vocabulary"):
+        TASK.check_sources(experiment.Experiment(pieces))
+    few = make_config({**settings, "model.vocabulary_size": 20})
+    with pytest.raises(ValueError, match="model.vocabulary_size"):
+        experiment.Experiment(few).preprocessor  # noqa: B018
+
+
+def test_data_named_by_a_user(settings):
+    folder = settings["data.directory"]
+    assert TASK.data_named("librispeech") == {"name": "librispeech"}
+    assert TASK.data_named(folder) == {"name": "speech_folder", "directory": folder}
+    with pytest.raises(ValueError, match="for kind ctc it must be speech_folder or one of libri"):
+        TASK.data_named("pg19")
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_learns_and_is_scored(settings, kind, tmp_path, capsys):
+    longer = {"trainer.steps": 40, "trainer.validation_every": 20, "model.kind": kind}
+    train(make_config({**settings, **longer}), tmp_path / "run", verbose=0)
+    assert "val_character_error_rate" in (tmp_path / "run" / "log.csv").read_text()
+    command = ["evaluate", "--model", str(tmp_path / "run"), "--json", str(tmp_path / "scores")]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "nats per text" in shown and "word error rate" in shown
+    scores = json.loads((tmp_path / "scores").read_text())
+    assert scores["recordings"] == scores["texts"] == 3
+    # A new model has about 40.
+    assert scores["nats_per_text"] < 10
+
+
+def test_nothing_to_validate_on_is_said(settings):
+    made, model = new_model({**settings, "data.label_length": 1})
+    with pytest.raises(ValueError, match="validation split of speech_folder has no recordings"):
+        validation_batches(made, model, model.distribute_strategy)
