@@ -15,6 +15,7 @@ from rt_keras.models.routing_transformer_speech_backbone import (
 from rt_keras.models.routing_transformer_speech_recognizer_preprocessor import (
     RoutingTransformerSpeechRecognizerPreprocessor,
 )
+from rt_keras.models.sound_windows import join_windows, windows_of_sounds
 from rt_keras.models.training import Training
 from rt_keras.ops.ctc import ctc_loss
 
@@ -126,7 +127,8 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
     def transcribe(self, x, beam_width=1):
         """Writes down what is said.
 
-        Sounds are padded to a length of a few, so that few programs are compiled.
+        Sounds that are longer than the preprocessor's `sequence_length` are heard in windows of
+        that length, which overlap by a quarter; a causal model hears them whole.
 
         Args:
             x: strings `[batch]`, the bytes of WAV files; or float `[batch, samples]`, of 16 kHz.
@@ -155,10 +157,26 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
             float32 `[batch, positions, vocabulary_size]`.
         """
         samples, counts = self.preprocessor.samples(x, truncate=False)
-        samples_of_position = self.preprocessor.position_samples
-        positions = -(-samples.shape[1] // samples_of_position)
-        length = bucket(max(positions, 1), LONGEST) * samples_of_position
+        positions = -(-samples.shape[1] // self.preprocessor.position_samples)
+        if self.hears_in_windows(positions):
+            windows = zip(*windows_of_sounds(samples, counts, self.preprocessor))
+            logits = tf.stack([self._logits_of_samples(*window) for window in windows])
+            return join_windows(logits, self.preprocessor)
+        # Few lengths, so that few programs are compiled.
+        length = bucket(max(positions, 1), LONGEST) * self.preprocessor.position_samples
         samples = tf.pad(samples, [[0, 0], [0, length - samples.shape[1]]])
+        return self._logits_of_samples(samples, counts)
+
+    def hears_in_windows(self, positions):
+        """Returns whether a sound is heard in windows, since it is longer than those in training.
+
+        Args:
+            positions: int or int scalar tensor, the number of positions of the sound.
+        """
+        longest = self.preprocessor.sequence_length
+        return False if longest is None or self.backbone.causal else positions > longest
+
+    def _logits_of_samples(self, samples, counts):
         features, mask = self.preprocessor.audio_converter(samples, counts=counts)
         return self.compiled_logits({"features": features, "padding_mask": mask})
 

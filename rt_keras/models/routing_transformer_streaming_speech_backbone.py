@@ -14,9 +14,10 @@ class RoutingTransformerStreamingSpeechBackbone(RoutingTransformerSpeechBackbone
     the outputs of the next frames from those and a cache of the previous ones.
 
     Args:
-        vocabulary_size, num_layers, hidden_dim, intermediate_dim, head_groups, num_mel_bins,
-            sinusoidal_positions, frequency_masks, frequency_mask_width, time_masks,
-            time_mask_width, dtype, **kwargs: see `RoutingTransformerSpeechBackbone`.
+        vocabulary_size, num_layers, hidden_dim, intermediate_dim: see the base class.
+        head_groups, num_mel_bins, sinusoidal_positions, frequency_masks: see the base class.
+        frequency_mask_width, time_masks, time_mask_width, dtype: see the base class.
+        **kwargs: see the base class.
 
     Call arguments:
         inputs, training: see `RoutingTransformerSpeechBackbone`.

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.data.wav import SAMPLING_RATE, decode_wavs, resample
 from rt_keras.models.routing_transformer_speech_recognizer import BLANK
+from rt_keras.models.sound_windows import join_windows, windows_of_sounds
 from rt_keras.serving import checks
 from rt_keras.serving.signatures import strings
 
@@ -43,10 +44,25 @@ def transcribing_functions(model, max_length):
 
     def transcribed(name, samples, counts):
         counts = checks.not_longer(name, counts, most)
+
+        def whole():
+            return logits_of(samples, counts)
+
+        def in_windows():
+            windows = windows_of_sounds(samples, counts, preprocessor)
+            logits = tf.map_fn(lambda x: logits_of(*x), windows, fn_output_signature=tf.float32)
+            return join_windows(logits, preprocessor)
+
+        positions = -(-tf.shape(samples)[1] // preprocessor.position_samples)
+        longer = model.hears_in_windows(positions)
         with tf.control_dependencies([counts]):
-            features, mask = preprocessor.audio_converter(samples, counts=counts)
+            logits = whole() if longer is False else tf.cond(longer, in_windows, whole)
+        return _read_off(logits, preprocessor)
+
+    def logits_of(samples, counts):
+        features, mask = preprocessor.audio_converter(samples, counts=counts)
         inputs = {"features": features, "padding_mask": tf.cast(mask, tf.int32)}
-        return _read_off(model(inputs, training=False), preprocessor)
+        return model(inputs, training=False)
 
     def transcribe(sound_bytes):
         sound_bytes = checks.checked("sound_bytes", sound_bytes, 1)

@@ -262,3 +262,15 @@ def test_wrong_arguments(model):
         make(make_backbone(), make_preprocessor(7))
     with pytest.raises(ValueError, match="beam_width must be a positive integer"):
         model.transcribe(noise(0.5)[None], beam_width=0)
+
+
+def test_a_sound_longer_than_in_training_is_heard_in_windows():
+    model = make_model(preprocessor=make_preprocessor(sequence_length=16))
+    sound = np.random.default_rng(0).normal(size=[1, 30 * 640]).astype("float32")
+    found = model.logits_of_sounds(sound)
+    # The first window, and the one that starts 12 positions later, share 2 on each side.
+    for start, first, last in ((0, 0, 14), (12, 14, 26)):
+        alone = model.logits_of_sounds(sound[:, start * 640 : (start + 16) * 640])
+        expected = alone[:, first - start : last - start]
+        np.testing.assert_allclose(found[:, first:last], expected, rtol=0, atol=1e-4)
+    assert found.shape[1] >= 30 and len(model.transcribe(sound)) == 1

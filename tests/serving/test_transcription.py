@@ -28,7 +28,10 @@ def model():
     model = RoutingTransformerSpeechRecognizer(
         RoutingTransformerSpeechBackbone(258, 1, 16, 32, heads, num_mel_bins=16),
         RoutingTransformerSpeechRecognizerPreprocessor(
-            ByteTokenizer(), RoutingTransformerAudioConverter(16)
+            # Sounds of over 16 seconds are heard in windows.
+            ByteTokenizer(),
+            RoutingTransformerAudioConverter(16),
+            sequence_length=400,
         ),
     )
     rng = np.random.default_rng(0)

@@ -1,0 +1,54 @@
+"""Windows of sounds that are longer than those in training."""
+
+import tensorflow as tf
+
+# A share of a window on each side, whose logits are those of the windows before and after.
+MARGIN = 8
+
+
+def windows_of_sounds(samples, counts, preprocessor):
+    """Cuts sounds into windows of the preprocessor's `sequence_length`, which overlap.
+
+    Args:
+        samples: float32 `[batch, samples]`.
+        counts: int32 `[batch]`, number of samples of each sound.
+        preprocessor: a `RoutingTransformerSpeechRecognizerPreprocessor` with a `sequence_length`.
+
+    Returns:
+        float32 `[windows, batch, samples of a window]`; and int32 `[windows, batch]`, the number of
+        samples in each window.
+
+    >>> import types
+    >>> preprocessor = types.SimpleNamespace(sequence_length=8, position_samples=2)
+    >>> windows, counts = windows_of_sounds(tf.ones([1, 30]), tf.constant([30]), preprocessor)
+    >>> windows.shape, counts.numpy().tolist()
+    (TensorShape([3, 1, 16]), [[16], [16], [6]])
+    """
+    length = preprocessor.sequence_length * preprocessor.position_samples
+    hop = _kept(preprocessor) * preprocessor.position_samples
+    windows = tf.signal.frame(samples, length, hop, pad_end=True)
+    starts = hop * tf.range(tf.shape(windows)[1])
+    counts = tf.clip_by_value(counts[None] - starts[:, None], 0, length)
+    return tf.transpose(windows, [1, 0, 2]), counts
+
+
+def join_windows(logits, preprocessor):
+    """Joins the logits of windows, without the margins where they overlap.
+
+    Args:
+        logits: `[windows, batch, positions, classes]`, of windows from `windows_of_sounds`.
+        preprocessor: the same.
+
+    Returns:
+        `[batch, all positions, classes]`, where all positions are at least those of the sounds.
+    """
+    margin, kept = preprocessor.sequence_length // MARGIN, _kept(preprocessor)
+    first = logits[0, :, :margin]
+    rest = tf.transpose(logits[:, :, margin : margin + kept], [1, 0, 2, 3])
+    batch, classes = tf.shape(rest)[0], logits.shape[-1]
+    return tf.concat([first, tf.reshape(rest, [batch, -1, classes])], axis=1)
+
+
+def _kept(preprocessor):
+    """Returns the number of positions of a window that are kept."""
+    return preprocessor.sequence_length - 2 * (preprocessor.sequence_length // MARGIN)
