@@ -20,7 +20,13 @@ for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, stop)
 """
 STUBBORN = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-UP = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\n"
+# The file is whole once it exists, since a signal may come at that moment.
+UP = """
+import pathlib, sys
+part = pathlib.Path(sys.argv[1] + ".part")
+part.write_text(str(os.getpid()))
+part.rename(sys.argv[1])
+"""
 WAIT_FOR_IT = """
 import pathlib, sys, time
 while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)
