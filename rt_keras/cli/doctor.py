@@ -17,6 +17,7 @@ MODULES = {
     "train": ("rt_keras.training.run", "rt_keras.data.text_folder", "array_record"),
     "serving": ("rt_keras.serving",),
     "plot": ("matplotlib.pyplot",),
+    "speech": ("soundfile", "scipy.signal", "jiwer"),
     "pretrained": ("safetensors",),
 }
 
