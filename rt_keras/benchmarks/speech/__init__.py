@@ -230,4 +230,5 @@ def draw(result, path):
             xlabel=f"forward pass of {length:,} positions (s)",
             ylabel="character error rate of test recordings",
         )
+        axis.margins(x=0.15)
         axis.grid(True, alpha=0.3)
