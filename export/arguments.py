@@ -116,9 +116,9 @@ def show(outputs, output=None):
 def _in_words(value):
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, str) or not hasattr(value, "__len__"):
-        return str(value)
-    return " ".join(map(_in_words, value))
+    if hasattr(value, "__len__") and len(value) and isinstance(value[0], (bytes, str)):
+        return value if isinstance(value, str) else " ".join(map(_in_words, value))
+    return str(value)
 
 
 def fail(message):
