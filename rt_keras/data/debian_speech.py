@@ -72,14 +72,13 @@ def fillets(folder, language):
     Raises:
         FileNotFoundError: if a package is not installed.
     """
-    found, seen = {}, set()
+    candidates = []
     for script in sorted(folder.glob(f"script/*/dialogs_{language}.lua")):
         scene = script.parent.name
         for name, text in LINE.findall(script.read_text(encoding="utf-8")):
-            path, text = folder / "sound" / scene / language / f"{name}.ogg", plain(text)
-            if path.is_file() and text and text not in seen:
-                seen.add(text)
-                found[f"{scene}/{name}.ogg"] = path, text
+            path = folder / "sound" / scene / language / f"{name}.ogg"
+            candidates.append((f"{scene}/{name}.ogg", path, text))
+    found = _each_text_once(candidates)
     if not found:
         raise FileNotFoundError(
             f"{folder} has no dialogues in {language!r}; install fillets-ng-data and "
@@ -103,17 +102,30 @@ def asterisk(folder, prompts):
     """
     if not prompts.is_file():
         raise FileNotFoundError(f"{prompts} does not exist; install asterisk-core-sounds-en")
-    found, seen = {}, set()
+    candidates = []
     for line in gzip.decompress(prompts.read_bytes()).decode("utf-8").splitlines():
         name, colon, text = line.partition(":")
         # In brackets, it is the description of a noise.
-        spoken = colon and not name.startswith(";") and not text.strip().startswith("[")
-        path, text = folder / f"{name}.wav", plain(text)
-        if spoken and path.is_file() and text and text not in seen:
-            seen.add(text)
-            found[f"{name}.wav"] = path, text
+        if colon and not name.startswith(";") and not text.strip().startswith("["):
+            candidates.append((f"{name}.wav", folder / f"{name}.wav", text))
+    found = _each_text_once(candidates)
     if not found:
         raise FileNotFoundError(f"{folder} has no sounds; install asterisk-core-sounds-en-wav")
+    return found
+
+
+def _each_text_once(candidates):
+    """Returns the first sound of each text, by name.
+
+    Args:
+        candidates: list of names, paths and texts. Sounds without a file or a text are left out.
+    """
+    found, seen = {}, set()
+    for name, path, text in candidates:
+        text = plain(text)
+        if path.is_file() and text and text not in seen:
+            seen.add(text)
+            found[name] = path, text
     return found
 
 

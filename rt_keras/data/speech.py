@@ -120,18 +120,24 @@ def usable(speech, preprocessor):
     """
 
     def read():
-        left_out = []
-        for example in speech.as_numpy_iterator():
-            problem = _problem(example, preprocessor)
-            if problem is None:
-                yield example
-            else:
-                left_out.append(f"{example['id'].decode()} ({problem})")
-        if left_out:
-            shown = ", ".join(left_out[:3])
-            _say_once(f"{len(left_out):,} recordings are left out, such as {shown}")
+        return (example for example, _ in _sized(speech, preprocessor))
 
     return tf.data.Dataset.from_generator(read, output_signature=speech.element_spec)
+
+
+def _sized(speech, preprocessor):
+    """Yields the usable recordings with their sizes, and counts those that are left out."""
+    left_out = []
+    for example in speech.as_numpy_iterator():
+        size = _size(example, preprocessor)
+        problem = _problem_of_size(*size, preprocessor)
+        if problem is None:
+            yield example, np.array(size)
+        else:
+            left_out.append(f"{example['id'].decode()} ({problem})")
+    if left_out:
+        shown = ", ".join(left_out[:3])
+        _say_once(f"{len(left_out):,} recordings are left out, such as {shown}")
 
 
 @functools.cache
@@ -155,8 +161,7 @@ def joined(speech, preprocessor):
 
     def read():
         parts, sizes = [], np.zeros(3, int)
-        for example in usable(speech, preprocessor).as_numpy_iterator():
-            size = np.array(_size(example, preprocessor))
+        for example, size in _sized(speech, preprocessor):
             # With a space before the next text.
             together = sizes + size + (0, 1, 1) if parts else size
             if parts and _problem_of_size(*together, preprocessor) is not None:
@@ -178,12 +183,8 @@ def _size(example, preprocessor):
     return positions, len(tokens), len(tokens) + int(np.sum(tokens[1:] == tokens[:-1]))
 
 
-def _problem(example, preprocessor):
-    """Says why a model cannot learn from a recording; None if it can."""
-    return _problem_of_size(*_size(example, preprocessor), preprocessor)
-
-
 def _problem_of_size(positions, tokens, aligned, preprocessor):
+    """Says why a model cannot learn from a recording of this size; None if it can."""
     if positions > preprocessor.sequence_length:
         return f"{positions:,} positions, for {preprocessor.sequence_length:,} of the model"
     if tokens == 0:

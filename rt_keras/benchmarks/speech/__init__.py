@@ -5,6 +5,7 @@ Then each other kind of heads replaces full attention in the model that was trai
 table has times. `kinds.py` has the heads, `training.py` a run, and `step.py` what is timed.
 """
 
+import functools
 import statistics
 
 from rt_keras.benchmarks import machine, options, training_runs, workers
@@ -70,14 +71,12 @@ def main(args):
             to another benchmark.
     """
     check(args)
-    plot, args.plot = args.plot, None
-    result = training_runs.tabulate(args, "speech", run_settings, train_alone, report, draw)
-    if args.time_lengths:
-        result["times"] = measure_times(args)
-        print("", times_table(result["times"]), sep="\n")
-    if plot:
-        draw(result, plot)
-        print(f"wrote {plot}")
+    times = measure_times(args)
+    picture = functools.partial(draw, times)
+    result = training_runs.tabulate(args, "speech", run_settings, train_alone, report, picture)
+    if times:
+        result["times"] = times
+        print("", times_table(times), sep="\n")
     return result
 
 
@@ -205,25 +204,23 @@ def _share(figure, full):
     return seconds and figure["seconds"] / seconds
 
 
-def draw(result, path):
+def draw(times, figures, path):
     """Draws the character errors of each kind beside the time of a forward pass.
 
     Args:
-        result: dictionary, as returned by `main`, with times.
+        times: list of dictionaries from `measure_times`; the first length is drawn.
+        figures: list of dictionaries from `rt_keras.benchmarks.speech.training.train`.
         path: string or `Path`, the file to write; its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
-    length = result["times"][0]["length"]
-    times = {
-        x["kind"]: x["seconds"]
-        for x in result["times"]
-        if (x["what"], x["length"]) == ("forward", length)
-    }
+    length = times[0]["length"]
+    forward = [x for x in times if (x["what"], x["length"]) == ("forward", length)]
+    seconds = {x["kind"]: x["seconds"] for x in forward}
     with drawing(path, figsize=(8, 4.5)) as figure:
         axis = figure.subplots()
-        for kind, runs in grouped(result["figures"], "kind").items():
-            if kind in times:
-                point = times[kind], mean_errors(runs)
+        for kind, runs in grouped(figures, "kind").items():
+            if kind in seconds:
+                point = seconds[kind], mean_errors(runs)
                 axis.plot(*point, "o")
                 axis.annotate(options.words(kind), point, (5, 4), textcoords="offset points")
         axis.set(

@@ -58,6 +58,28 @@ def head_keys(kind, keys, length):
     }
 
 
+def model_keys(kind, layers, width, keys, length):
+    """Returns the keys of a configuration for a model with the heads of a kind.
+
+    Args:
+        kind, keys, length: see `head_keys`.
+        layers, width: ints, the number of blocks and their width.
+
+    Returns:
+        A dictionary.
+    """
+    return {
+        "model.kind": "ctc",
+        "model.num_layers": layers,
+        "model.hidden_dim": width,
+        "model.intermediate_dim": 4 * width,
+        "model.sinusoidal_positions": True,
+        "data.name": "speech_folder",
+        "data.sequence_length": length,
+        **head_keys(kind, keys, length),
+    }
+
+
 # What replaces full attention: functions of the number of heads, the keys and the length.
 _CLUSTERED = partial(approximate.clustered, num_clusters=100)
 REPLACEMENTS = {

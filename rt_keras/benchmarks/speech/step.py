@@ -17,24 +17,14 @@ def prepare(kind, what, length, layers, width, keys):
     import numpy as np
     import tensorflow as tf
 
-    from rt_keras.benchmarks.speech.kinds import head_keys
+    from rt_keras.benchmarks.speech.kinds import model_keys
     from rt_keras.training.config import make_config
     from rt_keras.training.experiment import Experiment
     from rt_keras.training.run import compiled_model
 
     keras.utils.set_random_seed(0)
-    values = {
-        "model.kind": "ctc",
-        "model.num_layers": layers,
-        "model.hidden_dim": width,
-        "model.intermediate_dim": 4 * width,
-        "model.sinusoidal_positions": True,
-        "data.name": "speech_folder",
-        "data.sequence_length": length,
-        "data.batch_size": 1,
-        **head_keys(kind, keys, length),
-    }
-    experiment = Experiment(make_config(values))
+    sizes = model_keys(kind, layers, width, keys, length)
+    experiment = Experiment(make_config({**sizes, "data.batch_size": 1}))
     model = compiled_model(experiment)
     draw = np.random.default_rng(0)
     inputs, labels, _ = experiment.task.example_spec(experiment, 1)

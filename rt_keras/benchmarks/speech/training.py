@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.benchmarks import machine
-from rt_keras.benchmarks.speech.kinds import HEADS, REPLACEMENTS, head_keys
+from rt_keras.benchmarks.speech.kinds import HEADS, REPLACEMENTS, model_keys
 from rt_keras.benchmarks.training_runs import TESTS, training_keys, watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
@@ -75,18 +75,11 @@ def train(settings, report):
 def config_keys(settings):
     """Returns the keys and values of a configuration for a run."""
     return {
-        "model.kind": "ctc",
-        "model.num_layers": settings["layers"],
-        "model.hidden_dim": settings["width"],
-        "model.intermediate_dim": 4 * settings["width"],
+        **model_keys(*(settings[x] for x in ("kind", "layers", "width", "keys", "length"))),
         "model.dropout": DROPOUT,
-        "model.sinusoidal_positions": True,
-        **head_keys(settings["kind"], settings["keys"], settings["length"]),
         "tokenizer.name": "sentence_piece",
         "tokenizer.vocabulary": settings["vocabulary"],
-        "data.name": "speech_folder",
         "data.directory": settings["directory"],
-        "data.sequence_length": settings["length"],
         "data.join_clips": True,
         "data.batch_size": settings["batch"],
         **training_keys(settings),
