@@ -38,6 +38,8 @@ SERVING = ["tensorflow-serving-api>=2.20,<2.22"]
 PLOT = ["matplotlib>=3.8,<4"]
 # Sound files and their resampling, and the error rates of transcriptions.
 SPEECH = ["soundfile>=0.13,<0.15", "scipy>=1.13,<2", "jiwer>=4,<5"]
+# The scores of long answers, and the search for words in passages.
+RETRIEVAL = ["rouge>=1.0.1,<2", "bm25s>=0.2,<0.4"]
 # The TPU compiler, in the versions known to take what TensorFlow 2.20 gives them; it compiles the
 # training step of a configuration.
 TPU_CHECK = [*TRAIN, "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"]
@@ -62,6 +64,7 @@ EXTRAS = {
     "serving": SERVING,
     "plot": PLOT,
     "speech": SPEECH,
+    "retrieval": RETRIEVAL,
     "pretrained": PRETRAINED,
     # What `rt-keras benchmark` compares with. It also measures pytorch-fast-transformers where
     # that is installed; building it takes a C++ compiler and, beside an nvcc, a CUDA toolkit.
@@ -73,6 +76,7 @@ EXTRAS = {
         *SERVING,
         *PLOT,
         *SPEECH,
+        *RETRIEVAL,
         *PRETRAINED,
         "pytest>=9,<10",
         "pytest-xdist>=3.6,<4",

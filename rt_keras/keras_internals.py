@@ -129,6 +129,15 @@ def keep_gradients(optimizer):
     optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
 
 
+def clear_losses(layer):
+    """Removes the losses that a layer and the layers inside it have added.
+
+    Args:
+        layer: a `keras.layers.Layer`, such as a model.
+    """
+    layer._clear_losses()
+
+
 class FirstBatch:
     """A mixin of models, before Keras's class, that hooks into the first batch of `fit`.
 

@@ -92,6 +92,16 @@ def say(line):
     print(line, file=sys.stderr, flush=True)
 
 
+@functools.cache
+def say_once(line):
+    """Prints a line on standard error, once: a data set may be read many times.
+
+    Args:
+        line: string.
+    """
+    say(line)
+
+
 def is_drawn(verbose=1):
     """Returns whether a `bar` of this `verbose` is drawn.
 

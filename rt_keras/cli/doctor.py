@@ -18,6 +18,7 @@ MODULES = {
     "serving": ("rt_keras.serving",),
     "plot": ("matplotlib.pyplot",),
     "speech": ("soundfile", "scipy.signal", "jiwer"),
+    "retrieval": ("rouge", "bm25s"),
     "pretrained": ("safetensors",),
 }
 

@@ -49,8 +49,10 @@ def main(args):
 
 def _texts(examples):
     """Yields all texts of examples."""
+    import numpy as np
+
     for example in examples.as_numpy_iterator():
         values = example if isinstance(example, dict) else {"text": example}
-        yield from (
-            x for name, x in values.items() if isinstance(x, bytes) and name not in LEFT_OUT
-        )
+        for name, x in values.items():
+            if name not in LEFT_OUT:
+                yield from (text for text in np.ravel(x).tolist() if isinstance(text, bytes))

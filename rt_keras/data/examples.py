@@ -26,7 +26,7 @@ def pack_examples(examples, folder, identity=None):
 
     Args:
         examples: `tf.data.Dataset` of dictionaries of tensors in a fixed order, as from
-            `load_pairs` or `load_images`: strings, or numbers whose shape is the same in all.
+            `load_pairs` or `load_images`: strings or numbers whose shape is the same in all.
         folder: string or `Path`, the folder to write to or to resume in.
         identity: JSON value that identifies the examples, such as a name and a version. A folder
             packed with another identity raises an error. Defaults to None.
@@ -35,7 +35,7 @@ def pack_examples(examples, folder, identity=None):
         The `Path` of the folder.
 
     Raises:
-        ValueError: if there are no examples, if a tensor is neither a string nor of a fixed shape,
+        ValueError: if there are no examples, if the shape of a tensor is not the same in all,
             or if the folder holds other data or a damaged manifest.
         OSError: if the disk is full.
 
@@ -63,9 +63,9 @@ def pack_examples(examples, folder, identity=None):
 
 def _described(name, spec):
     """Returns the dtype and shape of a tensor as JSON values."""
-    if not spec.shape.is_fully_defined() or (spec.dtype == tf.string and spec.shape.rank):
+    if not spec.shape.is_fully_defined():
         raise ValueError(
-            f"examples must be strings and tensors of a fixed shape. Received: {name!r} of shape "
+            f"examples must be tensors of a fixed shape. Received: {name!r} of shape "
             f"{spec.shape} and type {spec.dtype.name}"
         )
     return {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
@@ -73,7 +73,7 @@ def _described(name, spec):
 
 def _record(example):
     values = {
-        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[_bytes(value)]))
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=_bytes(value)))
         for name, value in example.items()
     }
     features = tf.train.Features(feature=values)
@@ -81,7 +81,10 @@ def _record(example):
 
 
 def _bytes(value):
-    return value if isinstance(value, bytes) else value.tobytes()
+    """Returns the bytes of each string of a tensor, or of all of its numbers, as a list."""
+    if isinstance(value, bytes):
+        return [value]
+    return value.flatten().tolist() if value.dtype == object else [value.tobytes()]
 
 
 def _save(path, records):
@@ -127,7 +130,10 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
     paths = [f"{Path(packed, s['file'])}[0:{s['items']}]" for s in manifest["shards"]]
     source = ArrayRecordDataSource(paths)
     tensors = manifest["contents"]["tensors"]
-    features = dict.fromkeys(tensors, tf.io.FixedLenFeature([], tf.string))
+    features = {
+        name: tf.io.FixedLenFeature(x["shape"] if x["dtype"] == "string" else [], tf.string)
+        for name, x in tensors.items()
+    }
 
     def read(numbers):
         return np.array(source.__getitems__(numbers.tolist()), dtype=object)
@@ -142,7 +148,7 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
 
 
 def _tensor(values, dtype, shape):
-    """Decodes tensors from their bytes, `[batch]`."""
+    """Decodes tensors from their bytes, `[batch]`; strings are kept."""
     if dtype == "string":
         return values
     return tf.reshape(tf.io.decode_raw(values, dtype), [values.shape[0], *shape])

@@ -1,7 +1,5 @@
 """Recordings with their texts, and batches for speech recognizers."""
 
-import functools
-
 import numpy as np
 import tensorflow as tf
 
@@ -137,13 +135,7 @@ def _sized(speech, preprocessor):
             left_out.append(f"{example['id'].decode()} ({problem})")
     if left_out:
         shown = ", ".join(left_out[:3])
-        _say_once(f"{len(left_out):,} recordings are left out, such as {shown}")
-
-
-@functools.cache
-def _say_once(message):
-    """Prints a message, once: a data set may be read many times."""
-    progress.say(message)
+        progress.say_once(f"{len(left_out):,} recordings are left out, such as {shown}")
 
 
 def joined(speech, preprocessor):

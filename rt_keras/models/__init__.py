@@ -14,6 +14,10 @@ from rt_keras.models.routing_transformer_masked_lm import RoutingTransformerMask
 from rt_keras.models.routing_transformer_masked_lm_preprocessor import (
     RoutingTransformerMaskedLMPreprocessor,
 )
+from rt_keras.models.routing_transformer_reader import RoutingTransformerReader
+from rt_keras.models.routing_transformer_reader_preprocessor import (
+    RoutingTransformerReaderPreprocessor,
+)
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
@@ -38,6 +42,10 @@ from rt_keras.models.routing_transformer_text_classifier import RoutingTransform
 from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
     RoutingTransformerTextClassifierPreprocessor,
 )
+from rt_keras.models.routing_transformer_text_embedder import RoutingTransformerTextEmbedder
+from rt_keras.models.routing_transformer_text_embedder_preprocessor import (
+    RoutingTransformerTextEmbedderPreprocessor,
+)
 
 __all__ = [
     "RoutingTransformerAudioConverter",
@@ -54,6 +62,8 @@ __all__ = [
     "RoutingTransformerImageLM",
     "RoutingTransformerMaskedLM",
     "RoutingTransformerMaskedLMPreprocessor",
+    "RoutingTransformerReader",
+    "RoutingTransformerReaderPreprocessor",
     "RoutingTransformerSeq2SeqBackbone",
     "RoutingTransformerSeq2SeqLM",
     "RoutingTransformerSeq2SeqLMPreprocessor",
@@ -65,4 +75,6 @@ __all__ = [
     "RoutingTransformerSpanPredictorPreprocessor",
     "RoutingTransformerTextClassifier",
     "RoutingTransformerTextClassifierPreprocessor",
+    "RoutingTransformerTextEmbedder",
+    "RoutingTransformerTextEmbedderPreprocessor",
 ]

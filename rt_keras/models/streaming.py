@@ -47,30 +47,55 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     """
     if model.preprocessor is None:
         raise ValueError("model must have a preprocessor, since streaming needs its tokenizer")
+    check_can_stream(model)
+    inputs = model.preprocessor.generate_preprocess([prompt], sequence_length=max_length)
+    tokens = tf.cast(inputs["token_ids"], tf.int32)
+    width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))
+    cache = model.prompt_cache(tokens, known - 1)
+    yield from continued(model, tokens, known, width, cache, stop_token_ids, with_prompt=True)
+
+
+def check_can_stream(model):
+    """Raises a ValueError if the sampler of a model does not choose one token at a time."""
     if type(model.sampler).get_next_token is keras_hub.samplers.Sampler.get_next_token:
         raise ValueError(
             "The sampler must choose one token at a time to be streamed. Received: a "
             f"{type(model.sampler).__name__}, which compares several continuations"
         )
     check_sampler(model.sampler, model.backbone.vocabulary_size)
+
+
+def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prompt=False):
+    """Continues tokens, yielding the text in chunks.
+
+    Args:
+        model: see `stream`.
+        tokens: int `[1, length]`, of which the first `known` are known.
+        known: int, number of known tokens.
+        width: int, number of tokens at the end, at most `length`.
+        cache: the cache of the first `known - 1` tokens.
+        stop_token_ids: see `stream`.
+        with_prompt: bool, whether to yield the text of the known tokens first. Defaults to False.
+
+    Yields:
+        Strings, none of them empty.
+    """
     tokenizer = model.preprocessor.tokenizer
     if stop_token_ids is None:
         stop_token_ids = stop_tokens(tokenizer)
-    inputs = model.preprocessor.generate_preprocess([prompt], sequence_length=max_length)
-    tokens = tf.cast(inputs["token_ids"], tf.int32)
-    width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))
     advance = model.compiled_function("stream", lambda: _make_advance(model))
-    cache = model.prompt_cache(tokens, known - 1)
+    first = 0 if with_prompt else known
     text = TextChunks(tokenizer)
     index, done = known, False
-    yield from text.new(tokens[0, :known])
+    yield from text.new(tokens[0, first:known])
     while index < width and not done:
         count = min(TOKENS_AT_ONCE, width - index)
         tokens, cache = advance(tokens, cache, tf.constant(index), tf.constant(count))
         new = tokens[0, index : index + count].numpy().tolist()
         stops = [place for place, token in enumerate(new) if token in stop_token_ids]
         index, done = index + count, bool(stops)
-        yield from text.new(tokens[0, : index - count + stops[0] if done else index])
+        end = index - count + stops[0] if done else index
+        yield from text.new(tokens[0, first:end])
     yield from text.rest()
 
 

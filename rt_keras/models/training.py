@@ -6,7 +6,7 @@ import types
 import keras
 import tensorflow as tf
 
-from rt_keras.keras_internals import FirstBatch, keep_gradients
+from rt_keras.keras_internals import FirstBatch, clear_losses, keep_gradients
 from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.compiled_functions import CompiledFunctions
@@ -42,6 +42,8 @@ class Training(CompiledFunctions, FirstBatch):
 
     # True if XLA compiles the forward and backward pass of each replica; see `compile`.
     jit_replica = False
+    # True if the loss reads the outputs of all replicas. XLA then compiles their computation alone.
+    loss_reads_all_replicas = False
     _of_fit = None
 
     def compile(self, *args, jit_compile="auto", gradient_accumulation_steps=1, **kwargs):
@@ -118,7 +120,7 @@ class Training(CompiledFunctions, FirstBatch):
             return super().train_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         gradients_and_logs = self._gradients_and_logs
-        if self.jit_replica:
+        if self.jit_replica and not self.loss_reads_all_replicas:
             gradients_and_logs = tf.function(gradients_and_logs, jit_compile=True)
         gradients, logs = gradients_and_logs(x, y, sample_weight)
         # Weights that the loss does not depend on have no gradient.
@@ -170,13 +172,29 @@ class Training(CompiledFunctions, FirstBatch):
 
     def _loss(self, x, y, sample_weight, training):
         """Returns this replica's share of the loss of a batch, and `y_pred`; updates the mean."""
-        y_pred = self.step_outputs(x, y, training)
+        replicas, added = self.distribute_strategy.num_replicas_in_sync, 0.0
+        if self.jit_replica and self.loss_reads_all_replicas:
+            y_pred, added = self._compiled_outputs(x, y, training)
+        else:
+            y_pred = self.step_outputs(x, y, training)
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        loss += added / replicas
         mean = next(metric for metric in self.metrics if metric.name == "loss")
         # Keras has divided the loss by the number of replicas.
-        replicas = self.distribute_strategy.num_replicas_in_sync
         mean.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return loss, y_pred
+
+    def _compiled_outputs(self, x, y, training):
+        """Returns `step_outputs` and the sum of the layers' losses, compiled by XLA."""
+
+        @tf.function(jit_compile=True)
+        def outputs_and_losses(x, y):
+            return self.step_outputs(x, y, training), tf.add_n([*self.losses, 0.0])
+
+        outputs = outputs_and_losses(x, y)
+        # The layers hold tensors from inside the function.
+        clear_losses(self)
+        return outputs
 
     def _logs(self, logs):
         if _is_multi_worker(self.distribute_strategy):

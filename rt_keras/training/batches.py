@@ -66,7 +66,7 @@ def validation_batches(experiment, model, strategy):
     # Keras warns about a finite data set of unknown size.
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     inputs, _, _ = next(iter(batches))
-    first = {name: values[:1] for name, values in inputs.items()}
+    first = tf.nest.map_structure(lambda values: values[:1], inputs)
 
     return shared_batches(batches, batch_size, strategy), count, first
 

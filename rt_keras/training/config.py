@@ -62,8 +62,8 @@ class DataConfig:
 
     `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm` or a
     `masked_lm`, `load_pairs` for a `seq_2_seq_lm`, `load_images` for an `image_lm`,
-    `load_labeled_texts` for a `text_classifier`, `load_questions` for a `span`, and `load_speech`
-    for `ctc` and `streaming_ctc`.
+    `load_labeled_texts` for a `text_classifier`, `load_questions` for a `span`, `load_speech` for
+    `ctc` and `streaming_ctc`, and `load_question_answers` for `retriever` and `reader`.
     """
 
     name: str = key("python_source", "the data set")
@@ -80,6 +80,13 @@ class DataConfig:
         None,
         "maximum number of tokens in the text of a sound, null for sequence_length",
         AT_LEAST_1,
+    )
+    num_passages: int = key(7, "passages that a reader reads before a question", AT_LEAST_1)
+    passage_length: int = key(288, "maximum number of tokens in a passage of a reader", AT_LEAST_1)
+    question_length: int = key(64, "maximum number of tokens in a question", AT_LEAST_1)
+    answer_length: int = key(256, "maximum number of tokens in an answer of a reader", AT_LEAST_1)
+    num_negatives: int = key(
+        0, "passages that do not answer a question, beside those of other questions", AT_LEAST_0
     )
     join_clips: bool = key(
         False, "whether to join consecutive sounds to longer ones that fill the sequences"

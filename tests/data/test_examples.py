@@ -78,7 +78,7 @@ def test_packing_twice_gives_the_same_files(packed, tmp_path):
 
 
 def test_what_cannot_be_packed(packed, tmp_path):
-    for tensor in (tf.ragged.constant([[1], [1, 2]]), tf.constant([["a"], ["b"]])):
+    for tensor in (tf.ragged.constant([[1], [1, 2]]), tf.ragged.constant([["a"], ["b", "c"]])):
         rows = tf.data.Dataset.from_tensor_slices({"rows": tensor})
         with pytest.raises(ValueError, match="tensors of a fixed shape. Received: 'rows'"):
             pack_examples(rows, tmp_path / "rows")

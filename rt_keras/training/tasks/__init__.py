@@ -4,7 +4,7 @@
 - `text_task.py`, `document_task.py`, `encoder_task.py`: base classes of tasks on texts, tasks on
   documents, and tasks whose models see whole sequences.
 - `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
-  `text_classifier.py`, `span.py`, `ctc.py`: the tasks.
+  `text_classifier.py`, `span.py`, `ctc.py`, `retriever.py`, `reader.py`: the tasks.
 - `adapted_causal_lm.py`: the task of models of `rt_keras.adapt`.
 
 A new task is a file here, its entry in `TASKS` and its tests.
@@ -15,6 +15,8 @@ from rt_keras.training.tasks.causal_lm import CausalLMTask
 from rt_keras.training.tasks.ctc import CTCTask, StreamingCTCTask
 from rt_keras.training.tasks.image_lm import ImageLMTask
 from rt_keras.training.tasks.masked_lm import MaskedLMTask
+from rt_keras.training.tasks.reader import ReaderTask
+from rt_keras.training.tasks.retriever import RetrieverTask
 from rt_keras.training.tasks.seq_2_seq_lm import Seq2SeqLMTask
 from rt_keras.training.tasks.span import SpanTask
 from rt_keras.training.tasks.text_classifier import TextClassifierTask
@@ -31,6 +33,8 @@ TASKS = {
         SpanTask(),
         CTCTask(),
         StreamingCTCTask(),
+        RetrieverTask(),
+        ReaderTask(),
         AdaptedCausalLMTask(),
     )
 }

@@ -26,8 +26,8 @@ class Task:
         text_units: pairs for the scores of the model's text output; see `text_scores`.
         label_name: string, the name of a label, such as "token".
         examples: string, the name of the task's examples, such as "texts".
-        generates: the output of `rt-keras generate` with the model, and of the model on a server:
-            "text", "image", "transcription" or None.
+        generates: the output of the model, by which commands choose the models that they accept:
+            "text", "image", "transcription", "embedding", "answer" or None.
         adapts: bool, whether the model is one of `rt_keras.adapt`, which `model.preset` names.
         continues_text: bool, whether the model continues one text, token by token, so that it can
             be streamed and analyzed for causality.

@@ -57,12 +57,16 @@ class TextTask(Task):
     def token_ids(self, preprocessor):
         return preprocessor.tokenizer.vocabulary_size()
 
+    def length(self, experiment):
+        """Returns the number of tokens in a sequence."""
+        return experiment.data.sequence_length
+
     def stacks(self, experiment):
-        length = experiment.data.sequence_length
+        length = self.length(experiment)
         return [("data.sequence_length", length, experiment.model.num_layers)]
 
     def check(self, experiment):
-        model, length = experiment.model, experiment.data.sequence_length
+        model, length = experiment.model, self.length(experiment)
         longest = model.max_sequence_length
         if longest is not None and longest < length:
             raise ValueError(

@@ -1,0 +1,105 @@
+"""`rt-keras ask`: answers questions from the passages of an index."""
+
+from rt_keras import options, progress
+
+# Characters of a passage that are shown as a source.
+SHOWN = 160
+
+
+def add_arguments(parser):
+    """Adds the command's arguments to an `argparse` parser."""
+    parser.epilog = (
+        "example: rt-keras ask --model runs/reader --index index 'What about crime?'. Without "
+        "--model, only the passages are printed."
+    )
+    needed = {"--index DIR": "the folder of an index, as rt-keras index writes"}
+    options.add_options(parser, needed, required=True)
+    meaning = "the folder of a run or of a preset of a reader, which writes the answer"
+    options.add_options(parser, {"--model DIR": meaning})
+    parser.add_argument("questions", nargs="+", metavar="QUESTION", help="questions")
+    meaning = "answer all questions from the passages of the first one, which are read once"
+    parser.add_argument("--keep-passages", action="store_true", help=meaning)
+    numbers = {
+        "--passages N": "number of passages (default: as many as the reader reads, or 7)",
+        "--max-length N": "maximum number of tokens in an answer (default: the reader's)",
+    }
+    options.add_options(parser, numbers, type=int)
+    meaning = "share of the probability from which the next token is chosen, 0 for the likeliest"
+    options.add_options(parser, {"--top-p P": f"{meaning} (default: 0.6)"}, type=float, default=0.6)
+    options.add_integers(parser, {"seed": (0, "random seed")})
+
+
+def main(args):
+    """Prints the answer to each question, and its sources."""
+    from rt_keras.retrieval import read_index
+
+    options.check_at_least_one(args, "passages", "max_length")
+    _check_questions(args.questions)
+    reader = None if args.model is None else _load_reader(args)
+    with progress.bar(f"reading {args.index}"):
+        index = read_index(args.index)
+    number = args.passages or (reader.preprocessor.num_passages if reader else 7)
+    found, read, results = None, None, []
+    for question in args.questions:
+        if found is None or not args.keep_passages:
+            found, read = index.search([question], number)[0], None
+        answer = None
+        if reader is not None:
+            if read is None:
+                read = _read(reader, found)
+            answer = _print_answer(reader, question, read, args.max_length)
+        _print_sources(found)
+        results.append({"question": question, "answer": answer, "sources": found})
+    return {"answers": results}
+
+
+def _check_questions(questions):
+    for question in questions:
+        if not question.strip():
+            raise ValueError("QUESTION must not be empty")
+
+
+def _load_reader(args):
+    """Loads the reader with its sampler."""
+    import keras_hub
+
+    reader, task = options.load_model(args.model)
+    if task.generates != "answer":
+        raise ValueError(f"--model {args.model} holds a {task.kind} model, not a reader")
+    most = reader.preprocessor.num_passages
+    if args.passages is not None and args.passages > most:
+        raise ValueError(f"--passages must be at most {most}, the passages that the reader reads")
+    if not 0 <= args.top_p <= 1:
+        raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
+    sampler = keras_hub.samplers.GreedySampler()
+    if args.top_p:
+        # Without `k`, KerasHub would choose among the five likeliest tokens.
+        size = reader.backbone.vocabulary_size
+        sampler = keras_hub.samplers.TopPSampler(p=args.top_p, k=size, seed=args.seed)
+    reader.compile(sampler=sampler)
+    return reader
+
+
+def _read(reader, found):
+    from rt_keras.retrieval.passages import text_of
+
+    with progress.bar("reading the passages"):
+        return reader.read_passages([text_of(passage) for passage in found])
+
+
+def _print_answer(reader, question, read, max_length):
+    """Prints an answer while it is generated, and returns it."""
+    answer = ""
+    for part in reader.stream_answer(question, read, max_length):
+        print(part, end="", flush=True)
+        answer += part
+    print()
+    return answer
+
+
+def _print_sources(found):
+    for number, passage in enumerate(found, start=1):
+        text = " ".join(passage["text"].split())
+        more = "..." if len(text) > SHOWN else ""
+        name = passage["document"]
+        print(f"[{number}] {name} ({passage['score']:.2f}): {text[:SHOWN]}{more}")

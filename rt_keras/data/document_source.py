@@ -1,0 +1,124 @@
+"""The documents of a folder or of a file of JSON lines, one after another."""
+
+from pathlib import Path
+
+from rt_keras.data.json_lines import check_list, check_text, read_json_lines, shortened
+from rt_keras.data.text_folder import list_files
+
+SUFFIXES = (".jsonl", ".json")
+# The key of the id in KILT's knowledge source, by which it is recognized.
+KILT_ID = "wikipedia_id"
+
+
+def read_documents(path, empty=None):
+    """Reads the documents of a folder or a file, one after another.
+
+    Args:
+        path: path of a folder of UTF-8 `.txt` files; or of a `.jsonl` or `.json` file with one JSON
+            object per line, in one of two forms, which the first line decides. In the first, a line
+            has an "id", a "text" and optionally a "title"; other keys are ignored. In the second,
+            that of KILT's knowledge source, it has a "wikipedia_id", a "wikipedia_title" and, as
+            "text", a list of paragraphs. Blank lines are skipped.
+        empty: list to which the ids of documents without text are appended, or None. They are left
+            out. Defaults to None.
+
+    Returns:
+        An iterator of dictionaries with the strings "id", "title" and "text". Only one document at
+        a time is in memory. Files are in the order of their ids, which are their paths relative to
+        the folder, with forward slashes; a title is the name of the file without `.txt`. Lines keep
+        their order; a missing title is empty, and paragraphs are joined with newlines. Equal ids
+        are not noticed.
+
+    Raises:
+        FileNotFoundError: if there is no such folder or file, or the folder has no `.txt` file.
+        ValueError: if the file has another suffix or no documents; during the iteration, if a file
+            or a line is not UTF-8, or if a line is not JSON or lacks a value. The error names the
+            file and the line.
+
+    Source: KILT's knowledge source: Petroni et al. 2021, KILT: a Benchmark for Knowledge Intensive
+    Language Tasks.
+
+    Example:
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "sky.txt").write_text("The sky is blue.")
+    >>> list(read_documents(folder))
+    [{'id': 'sky.txt', 'title': 'sky', 'text': 'The sky is blue.'}]
+    """
+    path = Path(path)
+    if path.is_dir():
+        documents = _of_folder(path, list_files(path, ".txt"))
+    elif path.is_file():
+        documents = (document for _, document in read_json_lines(path, _reader(path)))
+    else:
+        raise FileNotFoundError(
+            "path must be a folder of .txt files or a file of JSON lines. Received: "
+            f"path={str(path)!r}, which does not exist"
+        )
+    return _with_text(documents, empty)
+
+
+def _with_text(documents, empty):
+    for document in documents:
+        if document["text"].strip():
+            yield document
+        elif empty is not None:
+            empty.append(document["id"])
+
+
+def _of_folder(folder, names):
+    for name in names:
+        path = folder / name
+        yield {"id": name, "title": path.stem, "text": _decoded(path.read_bytes(), path)}
+
+
+def _decoded(content, path):
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path} is not UTF-8 text: see line {number:,}") from None
+
+
+def _reader(path):
+    """Returns the function that makes documents of the lines of a file."""
+    if path.suffix not in SUFFIXES:
+        raise ValueError(
+            f"path must be a folder of .txt files or a {' or '.join(SUFFIXES)} file of JSON lines. "
+            f"Received: path={str(path)!r}"
+        )
+    _, first = next(read_json_lines(path), (0, None))
+    if first is None:
+        raise ValueError(f"{path} has no documents")
+    return _page if KILT_ID in first else _document
+
+
+def _document(values):
+    document = {"id": _id("id", values)}
+    for name, default in (("title", ""), ("text", None)):
+        document[name] = values.get(name, default)
+        if not isinstance(document[name], str):
+            raise ValueError(f"{name} must be a text. Received: {shortened(document[name])}")
+    return document
+
+
+def _page(values):
+    """Makes a document of a page of KILT's knowledge source."""
+    check_text("wikipedia_title", values.get("wikipedia_title"))
+    paragraphs = values.get("text")
+    check_list("text", paragraphs, str, "texts")
+    return {
+        "id": _id(KILT_ID, values),
+        "title": values["wikipedia_title"],
+        "text": "\n".join(paragraph.removesuffix("\n") for paragraph in paragraphs),
+    }
+
+
+def _id(name, values):
+    """Returns an id, which may be a whole number in the file."""
+    number = values.get(name)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return str(number)
+    check_text(name, number)
+    return number

@@ -1,0 +1,116 @@
+"""A data set of KILT, such as ELI5, as a TensorFlow dataset of questions."""
+
+import re
+
+from rt_keras.data.json_lines import check_list, check_text, shortened
+from rt_keras.data.question_answers import SEPARATOR
+from rt_keras.data.question_folder import LISTS, QuestionFolder
+from rt_keras.data.text_folder import wrong_folder
+
+# KILT's names of the splits.
+NAMES = {"train": "train", "dev": "validation", "test_without_answers": "test", "test": "test"}
+FILE = re.compile(rf"(?P<set>.+)-(?P<split>{'|'.join(NAMES)})-kilt\.jsonl")
+
+
+class Kilt(QuestionFolder):
+    """Builder of a dataset with the questions of a data set of KILT.
+
+    The folder has the files of one data set under the names of KILT, such as
+    `eli5-train-kilt.jsonl`, `eli5-dev-kilt.jsonl` and `eli5-test_without_answers-kilt.jsonl`. Other
+    files are ignored, and a split without a file does not exist. "dev" is the split "validation".
+
+    Features, as of `QuestionFolder`: "question", the input; "answers", the distinct answers;
+    "documents", the distinct sets of ids of pages of Wikipedia, each set joined with tabs;
+    "passages" and "negatives", which are empty.
+
+    Args:
+        directory: path of the folder.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist or has no such file.
+        ValueError: if the folder has files of two data sets, or two files for a split; during
+            preparation, if a file has no questions, or if a line is not in the format of KILT.
+
+    Source: Petroni et al. 2021, KILT: a Benchmark for Knowledge Intensive Language Tasks.
+
+    Example:
+
+    >>> import json
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import tensorflow_datasets as tfds
+    >>> folder = Path(tempfile.mkdtemp(), "eli5")
+    >>> folder.mkdir()
+    >>> pages = [{"wikipedia_id": "12", "title": "Sky"}]
+    >>> line = {"id": "a", "input": "why blue?", "output": [{"answer": "so", "provenance": pages}]}
+    >>> _ = (folder / "eli5-dev-kilt.jsonl").write_text(json.dumps(line))
+    >>> builder = Kilt(folder, data_dir=tempfile.mkdtemp())
+    >>> builder.download_and_prepare()
+    >>> for question in tfds.as_numpy(builder.as_dataset(split="validation")):
+    ...     print(question["question"], question["answers"], question["documents"])
+    b'why blue?' [b'so'] [b'12']
+    """
+
+    split_files = "the file NAME-{split}-kilt.jsonl of KILT, where validation is dev"
+
+    def _named_files(self):
+        paths = (path for path in sorted(self.directory.iterdir()) if path.is_file())
+        found = [match for path in paths if (match := FILE.fullmatch(path.name))]
+        if not found:
+            raise wrong_folder(
+                "directory must hold files of KILT, such as eli5-train-kilt.jsonl", self.directory
+            )
+        sets = sorted({match["set"] for match in found})
+        if len(sets) > 1:
+            raise ValueError(
+                f"directory must hold one data set of KILT. Received: {', '.join(sets)} in "
+                f"directory={str(self.directory)!r}"
+            )
+        return self._one_for_each_split(found)
+
+    def _one_for_each_split(self, found):
+        files = {}
+        for match in found:
+            files.setdefault(NAMES[match["split"]], []).append(match[0])
+        for split, names in files.items():
+            if len(names) > 1:
+                raise ValueError(
+                    f"directory must hold one file for the split {split}. Received: "
+                    f"{', '.join(names)} in directory={str(self.directory)!r}"
+                )
+        return {split: files[split] for split in dict.fromkeys(NAMES.values()) if split in files}
+
+    def _question(self, values):
+        check_text("input", values.get("input"))
+        outputs = values.get("output", [])
+        check_list("output", outputs, dict, "objects")
+        answers = [_answer(output) for output in outputs]
+        documents = [_pages(output["provenance"]) for output in outputs if "provenance" in output]
+        return {
+            **dict.fromkeys(LISTS, []),
+            "question": values["input"],
+            "answers": list(dict.fromkeys(filter(None, answers))),
+            "documents": list(dict.fromkeys(documents)),
+        }
+
+
+def _answer(output):
+    """Returns the answer of an output, or an empty text."""
+    answer = output.get("answer") or ""
+    if not isinstance(answer, str):
+        raise ValueError(f"answer must be a text. Received: {shortened(answer)}")
+    return answer.strip()
+
+
+def _pages(provenance):
+    """Returns the distinct ids of the pages of an output, joined.
+
+    There may be none: KILT counts an output with an empty list as one that is never found.
+    """
+    check_list("provenance", provenance, dict, "objects")
+    if not all(page.get("wikipedia_id") for page in provenance):
+        raise ValueError("each page of provenance must have a wikipedia_id")
+    return SEPARATOR.join(dict.fromkeys(str(page["wikipedia_id"]).strip() for page in provenance))

@@ -1,0 +1,231 @@
+"""Training of text embedders on pairs of a question and passages."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rt_keras import progress
+from rt_keras.keys import POSITIVE, check
+from rt_keras.layers.head_group import positive_int
+from rt_keras.models.generation import bucket
+from rt_keras.models.training import ModelCall, Training
+
+# Number of texts that are embedded at once.
+TEXTS_AT_ONCE = 32
+# Score of a passage that does not count.
+NO_SCORE = -1e9
+
+
+class Contrastive(Training):
+    """Mixin of text embedders that `fit` trains on questions and their passages.
+
+    In a batch, all passages of the other questions are wrong answers to a question:
+
+    ```
+    s_ij = question_i · passage_j / temperature
+    loss_i = -log(exp(s_ii) / Σ_j exp(s_ij))
+    ```
+
+    With several replicas, j goes over the passages of all of them.
+
+    List the mixin before KerasHub's base classes. It adds a second kind of inputs to a call: a
+    dictionary of "question", the inputs of one text, and "passages", the inputs of `passages` texts
+    `[batch, passages, ...]`, the first of which belongs to the question. The output is then
+    `[batch, 1 + passages, embedding_dim]`, with the question first, divided by the temperature.
+
+    Args:
+        *args, **kwargs: arguments of the model.
+        temperature: float, divisor of the similarities in the loss. Defaults to 0.05.
+        question_length: int, number of tokens at which questions are truncated. Defaults to None,
+            for the preprocessor's `sequence_length`.
+
+    Source: Krishna et al. 2021, Hurdles to Progress in Long-form Question Answering, section 2.1,
+    and Karpukhin et al. 2020, Dense Passage Retrieval, section 3.2.
+    """
+
+    loss_reads_all_replicas = True
+
+    def __init__(self, *args, temperature=0.05, question_length=None, **kwargs):
+        check("temperature", temperature, POSITIVE)
+        if question_length is not None:
+            positive_int("question_length", question_length)
+        super().__init__(*args, **kwargs)
+        self.temperature, self.question_length = temperature, question_length
+
+    def get_config(self):
+        own = {"temperature": self.temperature, "question_length": self.question_length}
+        return {**super().get_config(), **own}
+
+    def compile_arguments(self, optimizer="auto", loss="auto", **kwargs):
+        if loss == "auto":
+            loss = InBatchLoss()
+        return (optimizer, loss), kwargs
+
+    def __call__(self, inputs, training=None, **kwargs):
+        if not (isinstance(inputs, dict) and "question" in inputs):
+            return super().__call__(inputs, training=training, **kwargs)
+        return ModelCall(self, self._embed_pairs)(inputs, training=training)
+
+    def _embed_pairs(self, inputs, training):
+        passages = inputs["passages"]
+        counts = tf.shape(tf.nest.flatten(passages)[0])[:2]
+        passages = tf.nest.map_structure(
+            lambda x: tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0)), passages
+        )
+        question = self(inputs["question"], training=training) / self.temperature
+        found = self(passages, training=training)
+        found = tf.reshape(found, tf.concat([counts, [found.shape[-1]]], axis=0))
+        return tf.concat([question[:, None], found], axis=1)
+
+    def preprocess_samples(self, x, y=None, sample_weight=None):
+        """Applies the preprocessor, also to a dictionary of "question" and "passages"."""
+        if self.preprocessor is None or not (isinstance(x, dict) and "question" in x):
+            return super().preprocess_samples(x, y, sample_weight)
+        x = pair_inputs(self.preprocessor, question_length=self.question_length, **x)
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+    def embed_texts(self, texts, sequence_length=None, preprocessor=None, verbose=0):
+        """Computes the embeddings of texts, batch by batch.
+
+        Args:
+            texts: list of strings.
+            sequence_length: int, number of tokens at which a text is truncated. Defaults to the
+                preprocessor's.
+            preprocessor: the preprocessor. Defaults to the model's.
+            verbose: int, 1 for a progress bar. Defaults to 0.
+
+        Returns:
+            float32 array `[texts, embedding_dim]`.
+        """
+        preprocessor = shorter(preprocessor or self.preprocessor, sequence_length)
+        starts = range(0, len(texts), TEXTS_AT_ONCE)
+        found = [
+            self._embed_batch(texts[start : start + TEXTS_AT_ONCE], preprocessor)
+            for start in progress.track(starts, "embedding", len(starts), verbose=verbose)
+        ]
+        return np.concatenate([np.zeros([0, self.output_shape[-1]], np.float32), *found])
+
+    def _embed_batch(self, texts, preprocessor):
+        """Embeds at most `TEXTS_AT_ONCE` texts, in one compiled call for each bucket of lengths."""
+        # As many as in all batches of several texts, so that few programs are compiled.
+        size = 1 if len(texts) == 1 else TEXTS_AT_ONCE
+        inputs = preprocessor(tf.constant([*texts, *[""] * (size - len(texts))]))
+        mask = inputs["padding_mask"]
+        longest = int(tf.reduce_max(tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)))
+        length = bucket(longest, mask.shape[1])
+        embed = self.compiled_function(
+            "embed",
+            lambda: tf.function(
+                lambda inputs: self(inputs, training=False), jit_compile=self.jit_generate
+            ),
+        )
+        found = embed({name: values[:, :length] for name, values in inputs.items()})
+        return np.asarray(found, np.float32)[: len(texts)]
+
+
+def shorter(preprocessor, sequence_length):
+    """Returns a preprocessor of text embedders with another sequence length.
+
+    Args:
+        preprocessor: a `keras_hub.models.TextEmbedderPreprocessor`.
+        sequence_length: int; or None, for the preprocessor itself.
+    """
+    if sequence_length in (None, preprocessor.sequence_length):
+        return preprocessor
+    return type(preprocessor)(
+        preprocessor.tokenizer, sequence_length=sequence_length, truncate=preprocessor.truncate
+    )
+
+
+def pair_inputs(preprocessor, question, passages, question_length=None):
+    """Converts questions and their passages to inputs of `Contrastive`.
+
+    Args:
+        preprocessor: the preprocessor of the embedder.
+        question: strings `[batch]`.
+        passages: strings `[batch, passages]`.
+        question_length: int, number of tokens of a question. Defaults to the preprocessor's
+            `sequence_length`.
+
+    Returns:
+        A dictionary of "question" and "passages"; see `Contrastive`.
+    """
+    count = passages.shape[1]
+    flat = preprocessor(tf.reshape(passages, [-1]))
+    return {
+        "question": shorter(preprocessor, question_length)(question),
+        "passages": {
+            name: tf.reshape(values, [-1, count, *values.shape[1:]])
+            for name, values in flat.items()
+        },
+    }
+
+
+def scores_of_batch(y_true, y_pred):
+    """Computes the scores of all passages of a batch for each question of this replica.
+
+    Args:
+        y_true: `[batch]`, 0 for padding, whose passages do not count.
+        y_pred: embeddings `[batch, 1 + passages, embedding_dim]`, from `Contrastive`.
+
+    Returns:
+        Scores `[batch, all passages]`, and the index of each question's own passage, int
+        `[batch]`.
+    """
+    y_pred = tf.cast(y_pred, tf.float32)
+    batch, texts, _ = tf.unstack(tf.shape(y_pred))
+    real, passages, first = tf.cast(y_true, tf.bool), y_pred[:, 1:], 0
+    replica = tf.distribute.get_replica_context()
+    if replica is not None and replica.num_replicas_in_sync > 1:
+        first = tf.cast(replica.replica_id_in_sync_group, tf.int32) * batch
+        real = replica.all_gather(tf.cast(real, tf.int32), axis=0) > 0
+        passages = _of_all_replicas(passages, first)
+    real = tf.repeat(tf.reshape(real, [-1]), texts - 1)
+    passages = tf.reshape(passages, [-1, y_pred.shape[-1]])
+    scores = tf.matmul(y_pred[:, 0], passages, transpose_b=True)
+    return tf.where(real, scores, NO_SCORE), (first + tf.range(batch)) * (texts - 1)
+
+
+def _of_all_replicas(values, first):
+    """Returns the rows of all replicas; the gradient is that of the losses of all replicas.
+
+    Args:
+        values: `[batch, ...]`, rows of this replica.
+        first: int scalar, index of its first row among those of all replicas.
+    """
+    replica = tf.distribute.get_replica_context()
+
+    @tf.custom_gradient
+    def gather(own):
+        def gradient(upstream):
+            total = replica.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
+            return total[first : first + tf.shape(own)[0]]
+
+        return replica.all_gather(own, axis=0), gradient
+
+    return gather(values)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class InBatchLoss(keras.losses.Loss):
+    """Cross entropy of each question's own passage among all passages of a batch.
+
+    See `Contrastive`, which computes `y_pred`. `y_true` is 0 for padding and 1 for questions.
+    """
+
+    def call(self, y_true, y_pred):
+        scores, own = scores_of_batch(y_true, y_pred)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=own, logits=scores)
+
+
+def found_in_batch(y_true, y_pred):
+    """Returns 1 for each question whose own passage has the highest score in the batch, else 0.
+
+    Args:
+        y_true, y_pred: see `scores_of_batch`.
+
+    Returns:
+        float32 `[batch]`.
+    """
+    scores, own = scores_of_batch(y_true, y_pred)
+    return tf.cast(tf.argmax(scores, axis=1, output_type=tf.int32) == own, tf.float32)

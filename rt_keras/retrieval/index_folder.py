@@ -1,0 +1,245 @@
+"""The folder of an index: its passages, their embeddings and the retriever that made them."""
+
+import functools
+import hashlib
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+
+from rt_keras import files, progress
+from rt_keras.data import read_documents, shards
+from rt_keras.data.text_folder import list_files
+from rt_keras.models.contrastive import TEXTS_AT_ONCE
+from rt_keras.retrieval.exact_index import ExactIndex
+from rt_keras.retrieval.passages import check_lengths, cut, text_of
+from rt_keras.training.experiment import load_model
+
+# Bytes of embeddings and text per file. An interrupted build loses at most one file.
+SHARD_BYTES = 2**23
+RETRIEVER = "retriever"
+
+
+def build_index(documents, retriever, folder, length=None, overlap=0):
+    """Cuts documents into passages, embeds them, and writes them to a folder.
+
+    An interrupted build resumes where it stopped, and a complete index is left unchanged. If
+    another process builds in the same folder, this one waits for it.
+
+    Args:
+        documents: path of a folder of texts or a file of JSON lines; see
+            `rt_keras.data.read_documents`.
+        retriever: a text embedder with a preprocessor, such as a `RoutingTransformerTextEmbedder`.
+        folder: string or `Path`, the folder to write to or to resume in. It gets a copy of the
+            retriever.
+        length: int, maximum number of tokens in a passage. Defaults to the length of the
+            retriever's sequences without start and end.
+        overlap: int, maximum number of tokens that a passage repeats of the previous one. Defaults
+            to 0.
+
+    Returns:
+        The `Path` of the folder.
+
+    Raises:
+        FileNotFoundError: if there are no documents.
+        ValueError: if the folder holds an index of another retriever, of other documents or of
+            other lengths, if a passage would be longer than the retriever's sequences, if two
+            documents have the same id, or if a document cannot be read.
+        OSError: if the disk is full.
+
+    Example:
+
+    >>> import tempfile
+    >>> from rt_keras import data, layers, models
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "sky.txt").write_text("The sky is blue. The sea is deep.")
+    >>> backbone = models.RoutingTransformerEncoderBackbone(
+    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
+    >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
+    >>> index = read_index(build_index(folder, retriever, folder / "index"))
+    >>> len(index.passages), index.search(["deep sea"], k=1)[0][0]["document"]
+    (3, 'sky.txt')
+    """
+    folder, preprocessor = Path(folder), retriever.preprocessor
+    longest = preprocessor.sequence_length - 2
+    length = longest if length is None else length
+    check_lengths(length, overlap)
+    if length > longest:
+        raise ValueError(
+            f"length must be at most {longest}, the tokens that the retriever sees of a passage. "
+            f"Received: length={length}"
+        )
+    contents = {
+        "unit": "passages",
+        "retriever": sum_of_retriever(retriever),
+        "documents": _source(documents),
+        "length": length,
+        "overlap": overlap,
+        "features": retriever.output_shape[-1],
+    }
+
+    def read(first):
+        passages = _passages(documents, preprocessor.tokenizer, length, overlap)
+        return _records(retriever, itertools.islice(passages, first, None))
+
+    save = functools.partial(_save, features=contents["features"])
+    shards.write(folder, contents, read, save, ".npz", SHARD_BYTES)
+    with files.locked(folder, wait=True):
+        if not (folder / RETRIEVER).is_dir():
+            with files.whole_folder(folder / RETRIEVER) as part:
+                retriever.save_to_preset(part)
+                for weights in part.glob("*.weights.h5"):
+                    files.seal_weights(weights)
+    return folder
+
+
+def read_index(folder):
+    """Reads an index, after checking all of its files.
+
+    Args:
+        folder: string or `Path`, a folder of `build_index`.
+
+    Returns:
+        An `Index`.
+
+    Raises:
+        FileNotFoundError: if the folder holds no index.
+        ValueError: if the index is incomplete, or a file is damaged.
+
+    Example:
+
+    >>> import tempfile
+    >>> from rt_keras import data, layers, models
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "sky.txt").write_text("The sky is blue.")
+    >>> backbone = models.RoutingTransformerEncoderBackbone(
+    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 24)
+    >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
+    >>> read_index(build_index(folder, retriever, folder / "index")).passages
+    [{'document': 'sky.txt', 'title': 'sky', 'text': 'The sky is blue.'}]
+    """
+    folder = Path(folder)
+    manifest = shards.read_finished(folder, "passages")
+    shards.check_packed(folder)
+    parts = [np.load(folder / shard["file"]) for shard in manifest["shards"]]
+    passages = [json.loads(text) for part in parts for text in _texts(part)]
+    retriever = load_model(folder / RETRIEVER)
+    if sum_of_retriever(retriever) != manifest["contents"]["retriever"]:
+        raise ValueError(f"{folder / RETRIEVER} is not the retriever that the index was built with")
+    vectors = np.concatenate([part["vectors"] for part in parts])
+    return Index(retriever, passages, ExactIndex(vectors))
+
+
+class Index:
+    """Passages, and the search for those that are the most similar to a question.
+
+    Args:
+        retriever: a text embedder with a preprocessor.
+        passages: list of dictionaries of "document", "title" and "text".
+        vectors: an index of the passages' embeddings, such as an `ExactIndex`.
+
+    Example:
+
+    >>> from rt_keras import data, layers, models
+    >>> backbone = models.RoutingTransformerEncoderBackbone(
+    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
+    >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
+    >>> texts = ["blue sky", "deep sea"]
+    >>> passages = [{"document": x, "title": "", "text": x} for x in texts]
+    >>> index = Index(retriever, passages, ExactIndex(retriever.embed_texts(texts)))
+    >>> index.search(["deep sea"], k=1)[0][0]["text"]
+    'deep sea'
+    """
+
+    def __init__(self, retriever, passages, vectors):
+        self.retriever, self.passages, self.vectors = retriever, passages, vectors
+
+    def search(self, questions, k):
+        """Finds the passages that are the most similar to questions.
+
+        Args:
+            questions: list of strings.
+            k: int, number of passages to find for each question.
+
+        Returns:
+            For each question, a list of at most k passages with their "score", the best first.
+
+        Raises:
+            ValueError: if a question is empty.
+        """
+        for question in questions:
+            if not question.strip():
+                raise ValueError(f"a question must not be empty. Received: {question!r}")
+        queries = self.retriever.embed_texts(questions, self.retriever.question_length)
+        scores, numbers = (x.numpy().tolist() for x in self.vectors.search(queries, k))
+        return [
+            [{**self.passages[number], "score": score} for score, number in zip(*found)]
+            for found in zip(scores, numbers)
+        ]
+
+
+def sum_of_retriever(retriever):
+    """Returns the SHA-256 sum of the weights and the preprocessor's options of a text embedder."""
+    total = hashlib.sha256()
+    for weight in retriever.weights:
+        total.update(np.ascontiguousarray(weight.numpy()).tobytes())
+    preprocessor = retriever.preprocessor
+    vocabulary = preprocessor.tokenizer.get_vocabulary()
+    told = [preprocessor.sequence_length, preprocessor.truncate, vocabulary]
+    total.update(json.dumps(told, default=str).encode())
+    return total.hexdigest()
+
+
+def _source(documents):
+    """Describes the files of documents, to detect changes: name, bytes and time of each."""
+    path = Path(documents)
+    names = list_files(path, ".txt") if path.is_dir() else [""]
+    found = []
+    for name in names:
+        status = (path / name).stat()
+        found.append([name or path.name, status.st_size, status.st_mtime_ns])
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _passages(documents, tokenizer, length, overlap):
+    """Yields the passages of all documents."""
+    empty, seen = [], set()
+    for document in read_documents(documents, empty):
+        if document["id"] in seen:
+            raise ValueError(f"documents has two with the id {document['id']!r}")
+        seen.add(document["id"])
+        yield from cut(document, tokenizer, length, overlap)
+    if empty:
+        progress.say_once(f"{len(empty):,} documents have no text, such as {empty[0]}")
+
+
+def _records(retriever, passages):
+    """Yields the embedding of each passage and its JSON text, as bytes."""
+    while batch := list(itertools.islice(passages, TEXTS_AT_ONCE)):
+        vectors = retriever.embed_texts([text_of(passage) for passage in batch])
+        for vector, passage in zip(vectors, batch):
+            text = json.dumps(passage, ensure_ascii=False).encode()
+            yield vector.tobytes() + text
+
+
+def _save(path, records, features):
+    """Writes the vectors of records, their texts one after the other, and the end of each text."""
+    size = 4 * features
+    texts = [record[size:] for record in records]
+    vectors = np.frombuffer(b"".join(record[:size] for record in records), np.float32)
+    np.savez(
+        path,
+        vectors=vectors.reshape([len(records), features]),
+        texts=np.frombuffer(b"".join(texts), np.uint8),
+        ends=np.cumsum([len(text) for text in texts]),
+    )
+
+
+def _texts(part):
+    """Returns the texts of a file of records, as a list of bytes."""
+    texts, ends = part["texts"].tobytes(), part["ends"].tolist()
+    return [texts[start:end] for start, end in zip([0, *ends], ends)]

@@ -1,0 +1,101 @@
+"""Documents cut into passages."""
+
+import re
+
+import tensorflow as tf
+
+from rt_keras.layers.head_group import positive_int
+
+# A word with the white space before it.
+WORD = re.compile(r"\s*\S+")
+
+
+def cut(document, tokenizer, length, overlap=0):
+    """Cuts a document into passages of whole words.
+
+    A passage is as long as it can be with at most `length` tokens, those of the title included, up
+    to half of a passage. A word with more tokens is a passage of its own, which a model truncates.
+    Tokens are counted word by word.
+
+    Args:
+        document: dictionary of the strings "id", "title" and "text", as from
+            `rt_keras.data.read_documents`.
+        tokenizer: a tokenizer.
+        length: int, maximum number of tokens in a passage.
+        overlap: int, number of tokens that a passage repeats of the previous one, at most. Defaults
+            to 0.
+
+    Returns:
+        A list of dictionaries of "document", the id; "title"; and "text", part of the document's
+        text.
+
+    Raises:
+        ValueError: if `length` is not positive, or `overlap` is not from 0 to `length - 1`.
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> document = {"id": "1", "title": "", "text": "Once upon  a time"}
+    >>> passages = cut(document, ByteTokenizer(), length=10, overlap=5)
+    >>> [passage["text"] for passage in passages]
+    ['Once upon', 'upon  a', 'a time']
+    """
+    check_lengths(length, overlap)
+    words = list(WORD.finditer(document["text"]))
+    if not words:
+        return []
+    texts = [word.group() for word in words]
+    title, *counts = _token_counts(tokenizer, [document["title"], *texts])
+    length -= min(title, length // 2)
+    return [
+        {
+            "document": document["id"],
+            "title": document["title"],
+            "text": document["text"][words[first].start() : words[last].end()].strip(),
+        }
+        for first, last in _ranges(counts, length, min(overlap, length - 1))
+    ]
+
+
+def _token_counts(tokenizer, texts):
+    tokens = tokenizer(tf.constant(texts))
+    # Some tokenizers return lists outside of TensorFlow functions.
+    if isinstance(tokens, list):
+        return [len(row) for row in tokens]
+    return tokens.row_lengths().numpy().tolist()
+
+
+def check_lengths(length, overlap):
+    """Raises a ValueError if the lengths of passages are out of range."""
+    positive_int("length", length)
+    if not 0 <= overlap < length:
+        raise ValueError(
+            f"overlap must be from 0 to {length - 1}, below the length of a passage. Received: "
+            f"overlap={overlap}"
+        )
+
+
+def _ranges(counts, length, overlap):
+    """Yields the first and the last word of each passage, given the tokens of each word."""
+    first = 0
+    while True:
+        last, total = first, counts[first]
+        while last + 1 < len(counts) and total + counts[last + 1] <= length:
+            last += 1
+            total += counts[last]
+        yield first, last
+        if last + 1 == len(counts):
+            return
+        start, repeated = last + 1, 0
+        # The next passage begins with other words, so it must reach further than this one.
+        while start - 1 > first and repeated + counts[start - 1] <= overlap:
+            start -= 1
+            repeated += counts[start]
+        first = start if repeated + counts[last + 1] <= length else last + 1
+
+
+def text_of(passage):
+    """Returns the text of a passage that models read: its title, if any, and its text.
+
+    >>> text_of({"document": "1", "title": "tale", "text": "Once upon"})
+    'tale\\nOnce upon'
+    """
+    return "\n".join(filter(None, (passage["title"], passage["text"])))

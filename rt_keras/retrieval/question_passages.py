@@ -1,0 +1,82 @@
+"""Questions with the passages that an index finds for them."""
+
+import json
+
+from rt_keras import files, progress
+from rt_keras.data import load_question_answers
+from rt_keras.data.question_answers import SETS, document_sets
+from rt_keras.retrieval.passages import text_of
+
+# Number of questions that are searched for at once.
+QUESTIONS = 64
+
+
+def retrieve(index, name, directory, output, num_passages, num_negatives=0, data_dir=None):
+    """Writes a folder of questions with the passages that an index finds for them.
+
+    Args:
+        index: a `rt_keras.retrieval.Index`.
+        name: string, the data set; see `rt_keras.data.load_question_answers`.
+        directory: path of its folder.
+        output: path of the new folder, which `QuestionFolder` reads.
+        num_passages: int, number of "passages" of each question, the best first. 0 keeps its own.
+        num_negatives: int, maximum number of "negatives": the best passages of documents that do
+            not answer the question. Defaults to 0.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+
+    Returns:
+        A dictionary of the number of questions of each split.
+
+    Raises:
+        FileExistsError: if `output` is not new or empty.
+        ValueError: if neither passages nor negatives are requested, or a question is wrong.
+    """
+    if num_passages < 0 or num_negatives < 0 or not num_passages + num_negatives:
+        raise ValueError(
+            "num_passages and num_negatives must be at least 0, and one of them above. Received: "
+            f"{num_passages} and {num_negatives}"
+        )
+    counts = {}
+    with files.whole_folder(output) as part:
+        for split in SETS.builder(name, directory, data_dir).files:
+            lines = []
+            for batch in _batches(name, split, directory, data_dir):
+                found = index.search(
+                    [example["question"] for example in batch], num_passages + 4 * num_negatives
+                )
+                lines += [
+                    _line(example, passages, num_passages, num_negatives)
+                    for example, passages in zip(batch, found)
+                ]
+            (part / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+            counts[split] = len(lines)
+    return counts
+
+
+def _batches(name, split, directory, data_dir):
+    """Yields batches of questions with values that JSON can hold."""
+    questions = load_question_answers(name, split, directory, data_dir)
+    count = -(-int(questions.cardinality()) // QUESTIONS)
+    ragged = questions.ragged_batch(QUESTIONS).as_numpy_iterator()
+    for batch in progress.track(ragged, f"searching for {split}", count, "batches"):
+        yield [
+            {name: _decoded(values[row]) for name, values in batch.items()}
+            for row in range(len(batch["question"]))
+        ]
+
+
+def _decoded(value):
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    return [text.decode("utf-8") for text in value.tolist()]
+
+
+def _line(example, found, num_passages, num_negatives):
+    """Returns the JSON line of a question with its passages."""
+    right = set().union(*document_sets(example["documents"]))
+    wrong = [passage for passage in found if passage["document"] not in right]
+    if num_passages:
+        example["passages"] = [text_of(passage) for passage in found[:num_passages]]
+    example["negatives"] = [text_of(passage) for passage in wrong[:num_negatives]]
+    return json.dumps(example, ensure_ascii=False) + "\n"

@@ -1,0 +1,115 @@
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rt_keras.data import read_documents
+
+SEA = {"id": "a/sea.txt", "title": "sea", "text": "The sea is blue.\n"}
+PAGE = {
+    "_id": "12",
+    "wikipedia_id": "12",
+    "wikipedia_title": "Sky",
+    "text": ["Sky\n", "It is blue.\n", "Section::::Colors.\n", "Blue"],
+    "anchors": [],
+}
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def write(path, *documents):
+    path.write_text("".join(f"{json.dumps(x)}\n" for x in documents))
+    return path
+
+
+def test_the_files_of_a_folder_in_order(tmp_path):
+    for name, text in (("b.c.txt", "\ufeffcafé"), ("a/sea.txt", SEA["text"]), ("notes.md", "no")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "a.txt").write_text(" \n")
+    empty = []
+    assert list(read_documents(tmp_path, empty)) == [
+        SEA,
+        {"id": "b.c.txt", "title": "b.c", "text": "café"},
+    ]
+    assert empty == ["a.txt"]
+
+
+def test_files_are_read_one_after_another(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a\r\nb")
+    (tmp_path / "b.txt").write_bytes(b"caf\xc3\xa9\n\ncaf\xe9\n")
+    documents = read_documents(str(tmp_path))
+    assert next(documents) == {"id": "a.txt", "title": "a", "text": "a\r\nb"}
+    with pytest.raises(ValueError, match="b.txt is not UTF-8 text: see line 3"):
+        next(documents)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("lines") / "documents.jsonl"
+
+
+@given(st.lists(st.tuples(TEXTS.filter(str.strip), TEXTS, TEXTS), min_size=1))
+def test_lines_come_back_in_order(path, values):
+    documents = [dict(zip(("id", "title", "text"), texts)) for texts in values]
+    write(path, *documents)
+    empty = []
+    assert list(read_documents(path, empty)) == [x for x in documents if x["text"].strip()]
+    assert empty == [x["id"] for x in documents if not x["text"].strip()]
+
+
+def test_lines_may_have_other_keys_and_lack_a_title(path):
+    write(path, {"id": 7, "text": "a", "url": None}, {"id": "7", "title": "b", "text": "c"})
+    assert list(read_documents(path)) == [
+        {"id": "7", "title": "", "text": "a"},
+        {"id": "7", "title": "b", "text": "c"},
+    ]
+
+
+def test_the_knowledge_source_of_kilt(tmp_path):
+    other = {"wikipedia_id": 13, "wikipedia_title": "Void", "text": []}
+    path = write(tmp_path / "kilt_knowledgesource.json", PAGE, other)
+    empty = []
+    assert list(read_documents(path, empty)) == [
+        {"id": "12", "title": "Sky", "text": "Sky\nIt is blue.\nSection::::Colors.\nBlue"}
+    ]
+    assert empty == ["13"]
+
+
+@pytest.mark.parametrize(
+    "first, line, problem",
+    [
+        (SEA, {"text": "a"}, "id must be a text that is not empty. Received: null"),
+        (SEA, {"id": True, "text": "a"}, "id must be a text that is not empty. Received: true"),
+        (SEA, {"id": "a"}, "text must be a text. Received: null"),
+        (SEA, {"id": "a", "text": ["b"]}, 'text must be a text. Received: ["b"]'),
+        (SEA, {"id": "a", "title": 1, "text": "b"}, "title must be a text. Received: 1"),
+        (SEA, PAGE, "id must be a text that is not empty"),
+        (SEA, ["a"], "it must be a JSON object"),
+        (PAGE, SEA, "wikipedia_title must be a text that is not empty. Received: null"),
+        (PAGE, {**PAGE, "text": "a"}, 'text must be a list of texts. Received: "a"'),
+        (PAGE, {**PAGE, "wikipedia_id": None}, "wikipedia_id must be a text"),
+    ],
+)
+def test_lines_that_are_wrong(path, first, line, problem):
+    documents = read_documents(write(path, first, line))
+    assert next(documents)
+    with pytest.raises(ValueError, match=re.escape(f"documents.jsonl, line 2: {problem}")):
+        next(documents)
+
+
+def test_paths_that_are_wrong_are_refused_at_once(tmp_path):
+    with pytest.raises(FileNotFoundError, match="path must be a folder .*, which does not exist"):
+        read_documents(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="must hold .txt files"):
+        read_documents(tmp_path)
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(ValueError, match="a .jsonl or .json file of JSON lines. .*a.txt'"):
+        read_documents(tmp_path / "a.txt")
+    (tmp_path / "a.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="a.jsonl has no documents"):
+        read_documents(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text("text\n")
+    with pytest.raises(ValueError, match="a.jsonl, line 1: it is not JSON"):
+        read_documents(tmp_path / "a.jsonl")

@@ -1,0 +1,63 @@
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rt_keras.data.json_lines import read_json_lines
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("lines") / "people.jsonl"
+
+
+@given(st.lists(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS))), st.booleans(), st.booleans())
+def test_objects_come_back_with_the_numbers_of_their_lines(path, objects, escaped, marked):
+    lines = [json.dumps(values, ensure_ascii=escaped) for values in objects]
+    text = "\r\n".join(f"{line}\n  " for line in lines)
+    path.write_bytes(text.encode("utf-8-sig" if marked else "utf-8"))
+    assert list(read_json_lines(path)) == [(1 + 2 * i, x) for i, x in enumerate(objects)]
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        (b'{"name": "caf\xe9"}', "it is not UTF-8 text"),
+        (b'{"name": "Ann"', "it is not JSON (Expecting ',' delimiter"),
+        (b'["Ann"]', 'it must be a JSON object. Received: ["Ann"]'),
+        (json.dumps(["a" * 70]).encode(), f'it must be a JSON object. Received: ["{"a" * 58}...'),
+        (rb'{"name": "\uD83D"}', "it has half of a surrogate pair, which is not a character"),
+        (rb'{"\udf00": 1}', "it has half of a surrogate pair, which is not a character"),
+    ],
+)
+def test_lines_that_are_no_objects(path, line, problem):
+    path.write_bytes(b'{"name": "Bo"}\n\n' + line + b"\n")
+    with pytest.raises(ValueError, match=re.escape(f"people.jsonl, line 3: {problem}")):
+        list(read_json_lines(path))
+
+
+def test_whole_surrogate_pairs_are_characters(path):
+    path.write_bytes(rb'{"name": "\ud83d\ude00 \\ud83d"}')
+    assert list(read_json_lines(path)) == [(1, {"name": "\N{GRINNING FACE} \\ud83d"})]
+
+
+def test_lines_are_read_one_after_another(path):
+    path.write_bytes(b'{"name": "Ann"}\nnot JSON\n')
+    lines = read_json_lines(path)
+    assert next(lines) == (1, {"name": "Ann"})
+    with pytest.raises(ValueError, match="line 2: it is not JSON"):
+        next(lines)
+
+
+def test_the_error_of_a_conversion_names_the_line(path):
+    path.write_bytes(b'\n{"name": "Ann"}\n')
+
+    def convert(values):
+        raise ValueError(f"{values['name']} is unknown")
+
+    with pytest.raises(ValueError, match="people.jsonl, line 2: Ann is unknown"):
+        list(read_json_lines(path, convert))

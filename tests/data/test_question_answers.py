@@ -1,0 +1,44 @@
+import pytest
+import tensorflow as tf
+
+from rt_keras.data import load_question_answers
+from rt_keras.data.question_answers import SETS, document_sets
+from tests.data.test_kilt import LINES
+from tests.data.test_question_folder import EMPTY, WHOLE, decoded, write
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path / "train.jsonl", WHOLE, *({"question": f"{number}?"} for number in range(9)))
+    write(tmp_path / "eli5-dev-kilt.jsonl", *LINES)
+    return tmp_path
+
+
+def test_questions_of_a_folder_in_a_fixed_order(folder):
+    examples = load_question_answers("question_folder", "train", folder, data_dir=folder)
+    found = [decoded(example) for example in examples.as_numpy_iterator()]
+    assert WHOLE in found and {"question": "8?", **EMPTY} in found and len(found) == 10
+    assert [decoded(example) for example in examples.as_numpy_iterator()] == found
+    assert examples.element_spec == {
+        "question": tf.TensorSpec([], tf.string),
+        **dict.fromkeys(EMPTY, tf.TensorSpec([None], tf.string)),
+    }
+
+
+def test_questions_of_kilt(folder):
+    examples = load_question_answers("kilt", "validation", folder, data_dir=folder)
+    found = {x["question"].decode(): decoded(x) for x in examples.as_numpy_iterator()}
+    sets = document_sets(found["Why is the sky blue?"]["documents"])
+    assert sets == [{"12"}, {"7", "12"}, set()]
+
+
+def test_errors(folder):
+    with pytest.raises(ValueError, match="name must be question_folder or kilt. .*'eli5'"):
+        load_question_answers("eli5", "train", folder)
+    with pytest.raises(ValueError, match="directory must be the path to read for kilt"):
+        load_question_answers("kilt", "train", None)
+    with pytest.raises(ValueError, match="split must be one of train .* needs the file test.jsonl"):
+        load_question_answers("question_folder", "test", folder, data_dir=folder)
+    with pytest.raises(ValueError, match="'train'.* needs the file NAME-train-kilt.jsonl of KILT"):
+        load_question_answers("kilt", "train", folder, data_dir=folder)
+    assert "" not in SETS and "question_answers" not in SETS
