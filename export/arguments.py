@@ -26,6 +26,8 @@ INPUT_TYPES = {
     },
     "transcribe": {"sound_bytes": "string"},
     "transcribe_samples": {"samples": "float32", "sampling_rate": "int32"},
+    "embed": {"texts": "string"},
+    "answer": {"questions": "string", **SAMPLING},
     "new_state": {"rows": "int32"},
     "score_next": {"ids": "int32"},
     "generate_next": {"prompts": "string", **SAMPLING},
@@ -35,6 +37,7 @@ ONLY_OUTPUT = {
     "score": "log_probabilities",
     "translate": "translations",
     "complete": "image_bytes",
+    "embed": "embeddings",
 }
 
 
@@ -66,12 +69,16 @@ def parse(description, server, argv=None):
     generate.add_argument("prompts", nargs="+")
     translate = signatures.add_parser("translate", help="translate texts")
     translate.add_argument("texts", nargs="+")
-    for sampled in (generate, translate):
+    answer = signatures.add_parser("answer", help="answer questions from an index of passages")
+    answer.add_argument("questions", nargs="+")
+    for sampled in (generate, translate, answer):
         sampled.add_argument("--max-new-tokens", type=int, default=64)
         sampled.add_argument("--temperature", type=float, default=1.0)
         sampled.add_argument("--top-p", type=float, default=1.0)
         sampled.add_argument("--top-k", type=int, default=0)
         sampled.add_argument("--seed", type=int, default=0)
+    embed = signatures.add_parser("embed", help="embeddings of texts")
+    embed.add_argument("texts", nargs="+")
     complete = signatures.add_parser("complete", help="complete an image from its first rows")
     complete.add_argument("image", help="image file, of the width of the model's images")
     complete.add_argument("--output", required=True, metavar="FILE", help="PNG file to write")
@@ -87,9 +94,9 @@ def parse(description, server, argv=None):
     output = inputs.pop("output", None)
     if signature == "score":
         inputs["ids"] = [inputs["ids"]]
-    elif signature in ("generate", "translate"):
+    elif "seed" in INPUT_TYPES[signature] and signature != "complete":
         # One value per text, so that a server can join requests to batches.
-        count = len(inputs["prompts" if signature == "generate" else "texts"])
+        (count,) = [len(values) for name, values in inputs.items() if name not in SAMPLING]
         inputs = {
             name: [value] * count if name in SAMPLING else value for name, value in inputs.items()
         }

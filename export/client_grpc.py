@@ -5,6 +5,7 @@ python export/client_grpc.py score-text "Once upon a time" "time a upon Once"
 python export/client_grpc.py score 81 112 101
 python export/client_grpc.py complete top.png --output whole.png
 python export/client_grpc.py transcribe hello.wav
+python export/client_grpc.py answer "Why is the sky blue?"
 """
 
 import sys

@@ -5,6 +5,7 @@ python export/client_rest.py score-text "Once upon a time" "time a upon Once"
 python export/client_rest.py score 81 112 101
 python export/client_rest.py complete top.png --output whole.png
 python export/client_rest.py transcribe hello.wav
+python export/client_rest.py answer "Why is the sky blue?"
 """
 
 import base64

@@ -24,14 +24,17 @@ def main(argv=None):
         help="folder of the versions; by default models/rt_keras next to this file",
     )
     parser.add_argument("--max-length", type=int, metavar="N", help="maximum tokens of a sequence")
+    parser.add_argument("--index", metavar="DIR", help="the index that a reader answers from")
     arguments = parser.parse_args(argv)
 
     try:
+        from rt_keras.retrieval import read_index
         from rt_keras.serving import export_saved_model
         from rt_keras.training import experiment
 
         model = experiment.load_model(arguments.model)
-        path = export_saved_model(model, arguments.output, arguments.max_length)
+        index = None if arguments.index is None else read_index(arguments.index)
+        path = export_saved_model(model, arguments.output, arguments.max_length, index)
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"export: error: {error}", file=sys.stderr)
         return 1

@@ -11,6 +11,8 @@ ORDER = (
     "complete",
     "transcribe",
     "transcribe_samples",
+    "embed",
+    "answer",
     "new_state",
     "score_next",
     "generate_next",
@@ -31,10 +33,13 @@ def add_arguments(parser):
         "65,536 if it has no limit), or of positions of 40 ms in a sound; not for images"
     )
     options.add_options(parser, {"--max-length N": meaning}, type=int)
+    meaning = "the folder of the index that a reader answers from, written into the SavedModel"
+    options.add_options(parser, {"--index DIR": meaning})
 
 
 def main(args):
     """Writes a model as a SavedModel and lists its non-standard operations."""
+    from rt_keras.retrieval import read_index
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops
 
@@ -43,8 +48,13 @@ def main(args):
         raise ValueError(
             f"--model {args.model} must be a model that generates text or images, or transcribes"
         )
+    index = None
+    if (args.index is None) == (task.generates == "answer"):
+        raise ValueError("--index is required for a reader, and for no other model")
+    if args.index is not None:
+        index = read_index(args.index)
     with progress.bar("tracing and exporting"):
-        path = export_saved_model(model, args.output, args.max_length)
+        path = export_saved_model(model, args.output, args.max_length, index)
     print(f"wrote the SavedModel {path}: {', '.join(_signatures(path))}")
     foreign = foreign_ops(path)
     for name, reason in foreign.items():

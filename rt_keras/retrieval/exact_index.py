@@ -18,7 +18,7 @@ class ExactIndex:
     Another index needs the same `search` and nothing else.
 
     Args:
-        vectors: float32 `[vectors, features]`, a tensor, an array or a variable.
+        vectors: float32 tensor or array `[vectors, features]`.
 
     Raises:
         ValueError: if `vectors` is empty or has another shape.
@@ -35,7 +35,8 @@ class ExactIndex:
                 "vectors must have the shape [vectors, features], with at least one vector. "
                 f"Received: shape {tuple(vectors.shape)}"
             )
-        self.vectors = vectors if isinstance(vectors, tf.Variable) else tf.constant(vectors)
+        # A variable, since the graph of a SavedModel cannot hold constants of over two gigabytes.
+        self.vectors = tf.Variable(vectors, trainable=False)
 
     def __len__(self):
         return self.vectors.shape[0]

@@ -158,6 +158,11 @@ class Index:
     def __init__(self, retriever, passages, vectors):
         self.retriever, self.passages, self.vectors = retriever, passages, vectors
 
+    @property
+    def texts(self):
+        """The texts of the passages that models read, a list of strings."""
+        return [text_of(passage) for passage in self.passages]
+
     def search(self, questions, k):
         """Finds the passages that are the most similar to questions.
 

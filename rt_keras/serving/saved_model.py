@@ -6,12 +6,15 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
+from rt_keras.models.contrastive import Contrastive
 from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
+from rt_keras.models.routing_transformer_reader import RoutingTransformerReader
 from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
 from rt_keras.models.routing_transformer_speech_recognizer import RoutingTransformerSpeechRecognizer
 from rt_keras.models.stateful import why_not_stateful
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.image_completion import completing_function
+from rt_keras.serving.retrieval import answering_function, embedding_function
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     generating_function,
@@ -29,15 +32,18 @@ from rt_keras.serving.translation import translating_function
 from rt_keras.serving.warm_up import warm_up_requests, write_warm_up
 
 FOREIGN_OPS_FILE = "foreign_ops.json"
+WITHOUT_LENGTH = RoutingTransformerImageLM, RoutingTransformerReader, Contrastive
 
 
-def export_saved_model(model, path, max_length=None):
+def export_saved_model(model, path, max_length=None, index=None):
     """Exports a model as a SavedModel with strings as inputs and outputs.
 
     An encoder-decoder has the signature `translate` (also the default); see `translating_function`.
     An image model has the signature `complete` (also the default); see `completing_function`.
     A speech recognizer has `transcribe` (also the default) and `transcribe_samples`; see
-    `transcribing_functions`.
+    `transcribing_functions`. A text embedder has `embed` (also the default); see
+    `embedding_function`. A reader has `answer` (also the default), with an index inside; see
+    `answering_function`.
     The signatures of a causal language model are `score` (also the default), `score_text` and
     `generate`; see `scoring_function`, `text_scoring_function` and `generating_function`. A model
     that supports a recurrent state also has `new_state`, `score_next` and `generate_next`, for
@@ -52,14 +58,17 @@ def export_saved_model(model, path, max_length=None):
     Args:
         model: a `RoutingTransformerCausalLM` or `RoutingTransformerSeq2SeqLM` with a preprocessor,
             an adapted causal language model, a `RoutingTransformerImageLM`, or a
-            `RoutingTransformerSpeechRecognizer` with a preprocessor.
+            `RoutingTransformerSpeechRecognizer`, a text embedder or a `RoutingTransformerReader`
+            with a preprocessor.
         path: path of a folder of versions, the layout that TensorFlow Serving watches, to which the
             next version is added; or, if its name is a number, of the version itself. The version
             is written atomically.
         max_length: int, maximum number of tokens in a sequence, including start and end of text.
             Defaults to the model's number of positions, the trained length of an adapted model, or
             65,536 if neither exists. For a speech recognizer, the number of positions, of 40 ms
-            each. Image models have none.
+            each. Image models have none, nor have text embedders and readers, whose preprocessors
+            have their lengths.
+        index: a `rt_keras.retrieval.Index`, for a reader. Defaults to None.
 
     Returns:
         The `Path` of the exported version.
@@ -67,8 +76,8 @@ def export_saved_model(model, path, max_length=None):
     Raises:
         FileExistsError: if the version exists.
         ModuleNotFoundError: without the extra `serving`.
-        ValueError: if the model has no preprocessor, its tokenizer calls Python, or `max_length` is
-            out of range.
+        ValueError: if the model has no preprocessor, its tokenizer calls Python, `max_length` is
+            out of range, or `index` is missing for a reader or given for another model.
 
     >>> import tempfile
     >>> from rt_keras import data, layers, models
@@ -85,29 +94,44 @@ def export_saved_model(model, path, max_length=None):
     >>> served.score_text(tf.constant(["abc"]))["tokens"].numpy()
     array([4], dtype=int32)
     """
+    _check_index(model, index)
     if not isinstance(model, RoutingTransformerImageLM):
+        _check_preprocessor(model)
+    if not isinstance(model, WITHOUT_LENGTH):
         max_length = _text_length(model, max_length)
     elif max_length is not None:
-        raise ValueError(f"max_length does not apply to image models. Received: {max_length}")
+        name = type(model).__name__
+        raise ValueError(f"max_length does not apply to a {name}. Received: {max_length}")
     path = version_folder(path)
     files.check_new_folder(path)
-    signatures = _signatures(model, max_length)
+    signatures = _signatures(model, max_length, index)
     with files.whole_folder(path) as part:
-        tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
+        kept = _what_is_kept(model, signatures, index)
+        tf.saved_model.save(kept, str(part), signatures=signatures)
         write_warm_up(part, warm_up_requests(path.parent.name, signatures, model))
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
 
 
-def _text_length(model, max_length):
-    """Checks a text model and its maximum number of tokens, and returns the latter."""
+def _check_index(model, index):
+    needed = isinstance(model, RoutingTransformerReader)
+    if needed != (index is not None):
+        needs = "is required" if needed else "must be None"
+        raise ValueError(f"index {needs} for a {type(model).__name__}")
+
+
+def _check_preprocessor(model):
     if getattr(model, "preprocessor", None) is None:
         raise ValueError(
             "model must have a preprocessor, since served models map strings to strings. Received: "
             f"model={model} without one"
         )
     _check_tokenizer(model.preprocessor.tokenizer)
+
+
+def _text_length(model, max_length):
+    """Checks the maximum number of tokens of a text model and returns it."""
     positions = getattr(model.backbone, "max_sequence_length", None)
     if max_length is None:
         max_length = positions or getattr(model.backbone, "trained_length", None) or MAX_LENGTH
@@ -115,8 +139,14 @@ def _text_length(model, max_length):
     return max_length
 
 
-def _signatures(model, max_length):
+def _signatures(model, max_length, index):
     """Returns the functions of a model by name."""
+    if isinstance(model, Contrastive):
+        embed = embedding_function(model)
+        return {"serving_default": embed, "embed": embed}
+    if isinstance(model, RoutingTransformerReader):
+        answer = answering_function(model, index)
+        return {"serving_default": answer, "answer": answer}
     if isinstance(model, RoutingTransformerImageLM):
         complete = completing_function(model)
         return {"serving_default": complete, "complete": complete}
@@ -186,21 +216,27 @@ def _remove_gradients(path):
     path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
-def _what_is_kept(model, signatures):
-    """Returns a module with the model's variables, tokenizer resources and functions.
+def _what_is_kept(model, signatures, index=None):
+    """Returns a module with variables, tokenizer resources and functions.
 
     Called from Python, the functions have default values and name an input of a wrong type;
     signatures do neither. The model itself is not saved: Keras would write functions for it that
     are never called.
     """
     kept = tf.Module()
-    kept.variables_of_model = [variable.value for variable in model.variables]
-    if model.preprocessor is not None:
-        kept.tokenizer = [
-            value
-            for value in vars(model.preprocessor.tokenizer).values()
-            if isinstance(value, (tf.Module, tf.saved_model.experimental.TrackableResource))
-        ]
+    models = [model, *([index.retriever] if index else [])]
+    # Those of the models and, with an index, its vectors and passages.
+    kept.variables_of_functions = [
+        list(function.get_concrete_function().variables) for function in signatures.values()
+    ]
+    resources = tf.Module, tf.saved_model.experimental.TrackableResource
+    kept.tokenizers = [
+        value
+        for x in models
+        if x.preprocessor is not None
+        for value in vars(x.preprocessor.tokenizer).values()
+        if isinstance(value, resources)
+    ]
     for name, function in signatures.items():
         setattr(kept, name, function)
     return kept

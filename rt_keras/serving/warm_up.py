@@ -43,6 +43,9 @@ def warm_up_requests(model_name, signatures, model):
             },
         }
         return [predict_request(model_name, name, values) for name, values in inputs.items()]
+    texts = {"texts": tf.constant(["a text"])}
+    if "embed" in signatures:
+        return [predict_request(model_name, "embed", texts)]
     ids = {"ids": tf.constant([[1, 1, 1, 1]])}
     sampling = {
         "max_new_tokens": tf.constant([4]),
@@ -51,7 +54,9 @@ def warm_up_requests(model_name, signatures, model):
         "top_k": tf.constant([10]),
         "seed": tf.constant([0], tf.int64),
     }
-    texts = {"texts": tf.constant(["a text"])}
+    if "answer" in signatures:
+        questions = {"questions": texts["texts"]}
+        return [predict_request(model_name, "answer", {**questions, **sampling})]
     prompts = {"prompts": texts["texts"], **sampling}
     if "translate" in signatures:
         return [predict_request(model_name, "translate", {**texts, **sampling})]

@@ -6,6 +6,10 @@ import keras
 
 from rt_keras import files, models
 from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
+from rt_keras.models.adapted.text_embedder import AdaptedTextEmbedder
+
+# Adapted models that commands accept.
+ACCEPTED = {AdaptedCausalLM: "causal language models", AdaptedTextEmbedder: "text embedders"}
 
 
 def task_folder(path):
@@ -44,8 +48,13 @@ def class_name(folder):
     return files.read_json(folder / "task.json").get("class_name")
 
 
-def adapted_class(folder):
-    """Returns the class of the adapted language model in the folder of a task.
+def adapted_class(folder, base=None):
+    """Returns the class of the adapted model in the folder of a task.
+
+    Args:
+        folder: path of the folder.
+        base: class that it must be a subclass of. Defaults to None, for any model that commands
+            accept.
 
     Raises:
         ValueError: if it is a model of another kind.
@@ -58,10 +67,10 @@ def adapted_class(folder):
         own = hasattr(models, name)
         kind = "an adapted model" if own else "a model of rt_keras"
         raise ValueError(f"{folder} holds a {name}, which is not {kind}{more}")
-    if not issubclass(adapted[name], AdaptedCausalLM):
+    if not issubclass(adapted[name], base or tuple(ACCEPTED)):
+        accepted = ACCEPTED[base] if base else " and ".join(ACCEPTED.values())
         raise ValueError(
-            f"{folder} holds a {name}; among adapted models, commands accept only causal language "
-            "models"
+            f"{folder} holds a {name}; among adapted models, only {accepted} can be used here"
         )
     return adapted[name]
 
@@ -81,7 +90,7 @@ def load_task(cls, folder, dtype=None):
     options, config = {}, files.read_json(folder / "config.json")
     if dtype is not None:
         options["dtype"] = dtype
-    elif issubclass(cls, AdaptedCausalLM):
+    elif issubclass(cls, tuple(ACCEPTED)):
         options["dtype"] = _dtype(config)
     _check_weights(folder)
     try:

@@ -30,9 +30,12 @@ MODEL_TYPES = (
     "xlm-roberta"
 )
 # Tasks and their preprocessors by the suffix of Hugging Face's class names. Other models are
-# encoders.
+# encoders; those in the layout of sentence-transformers are text embedders.
 _CAUSAL = keras_hub.models.CausalLM, keras_hub.models.CausalLMPreprocessor
 _SEQ_2_SEQ = keras_hub.models.Seq2SeqLM, keras_hub.models.Seq2SeqLMPreprocessor
+_EMBEDDER = keras_hub.models.TextEmbedder, keras_hub.models.TextEmbedderPreprocessor
+# The file of the layout of sentence-transformers.
+MODULES = "modules.json"
 TASKS_BY_NAME = {
     "ForCausalLM": _CAUSAL,
     "LMHeadModel": _CAUSAL,
@@ -75,6 +78,9 @@ def load_model(preset, dtype=None, check=check_known):
         return _load_keras(preset, loader, dtype, check), None
     config = {**loader.config, **loader.config.get("text_config", {})}
     model = _load_hugging_face(preset, loader, dtype, check)
+    if isinstance(model, keras_hub.models.TextEmbedder):
+        # Usually shorter than what the positions allow.
+        return model, model.preprocessor.sequence_length
     return model, config.get("max_position_embeddings")
 
 
@@ -214,7 +220,7 @@ def _check_hdf5(path):
 def _load_hugging_face(preset, loader, dtype, check):
     _backbone_class(preset, loader)
     files = TensorFiles(_weight_files(preset))
-    task, preprocessor_cls = _task_of(loader.config)
+    task, preprocessor_cls = _task_of(preset, loader.config)
     with keras.StatelessScope() as scope:
         with _complete(preset):
             backbone = keras_hub.models.Backbone.from_preset(
@@ -257,8 +263,10 @@ def _weight_files(preset):
     return found
 
 
-def _task_of(config):
+def _task_of(preset, config):
     """Returns the class of a task and of its preprocessor, or None for both for an encoder."""
+    if _file(preset, MODULES) is not None:
+        return _EMBEDDER
     name = (config.get("architectures") or [""])[0]
     found = [classes for end, classes in TASKS_BY_NAME.items() if name.endswith(end)]
     return found[0] if found else (None, None)

@@ -8,11 +8,13 @@ from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
 from rt_keras.models.adapted.quantized import Quantized
 from rt_keras.models.adapted.saving import SavedWhole
 from rt_keras.models.adapted.seq_2_seq_lm import AdaptedSeq2SeqLM
+from rt_keras.models.adapted.text_embedder import AdaptedTextEmbedder
 
 # Additional base classes of adapted tasks, by KerasHub class.
-DECODING = {
+MIXINS = {
     keras_hub.models.CausalLM: AdaptedCausalLM,
     keras_hub.models.Seq2SeqLM: AdaptedSeq2SeqLM,
+    keras_hub.models.TextEmbedder: AdaptedTextEmbedder,
 }
 
 
@@ -30,10 +32,10 @@ def _tasks_of(backbone_cls):
 
 def _adapted(cls, backbone_cls):
     """Creates the adapted class of a task class."""
-    decoding = [mixin for base, mixin in DECODING.items() if issubclass(cls, base)][-1:]
+    mixins = [mixin for base, mixin in MIXINS.items() if issubclass(cls, base)][-1:]
     made = type(
         f"Adapted{cls.__name__}",
-        (SavedWhole, Quantized, *decoding, cls),
+        (SavedWhole, Quantized, *mixins, cls),
         {"__module__": __name__, "backbone_cls": backbone_cls},
     )
     made.__doc__ = f"`keras_hub.models.{cls.__name__}` with heads of this package."

@@ -5,12 +5,14 @@
   documents, and tasks whose models see whole sequences.
 - `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
   `text_classifier.py`, `span.py`, `ctc.py`, `retriever.py`, `reader.py`: the tasks.
-- `adapted_causal_lm.py`: the task of models of `rt_keras.adapt`.
+- `adapted_task.py`, `adapted_causal_lm.py`, `adapted_retriever.py`: the tasks of models of
+  `rt_keras.adapt`, and their base class.
 
 A new task is a file here, its entry in `TASKS` and its tests.
 """
 
 from rt_keras.training.tasks.adapted_causal_lm import AdaptedCausalLMTask
+from rt_keras.training.tasks.adapted_retriever import AdaptedRetrieverTask
 from rt_keras.training.tasks.causal_lm import CausalLMTask
 from rt_keras.training.tasks.ctc import CTCTask, StreamingCTCTask
 from rt_keras.training.tasks.image_lm import ImageLMTask
@@ -36,6 +38,7 @@ TASKS = {
         RetrieverTask(),
         ReaderTask(),
         AdaptedCausalLMTask(),
+        AdaptedRetrieverTask(),
     )
 }
 

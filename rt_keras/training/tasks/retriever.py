@@ -81,22 +81,20 @@ class RetrieverTask(EncoderTask):
         return _prepared(batches, preprocessor, model.question_length)
 
     def example_spec(self, experiment, batch_size):
-        length = experiment.data.sequence_length
-        question_length = experiment.data.question_length
-        count = batch_size * (1 + experiment.data.num_negatives)
-        flat = self.text_spec(count, length)
+        data = experiment.data
+        passages = self.text_specs(experiment, data.sequence_length)
+        question = self.text_specs(experiment, data.question_length)
         inputs = {
-            "question": self.text_spec(batch_size, question_length),
+            "question": {x: _with_batch(y, batch_size) for x, y in question.items()},
             "passages": {
-                name: tf.TensorSpec([batch_size, count // batch_size, length], spec.dtype)
-                for name, spec in flat.items()
+                x: _with_batch(y, batch_size, 1 + data.num_negatives) for x, y in passages.items()
             },
         }
         return batch_spec(inputs, batch_size)
 
-    def text_spec(self, count, length):
-        """Returns the `tf.TensorSpec`s of the inputs of `count` texts."""
-        return token_specs("", count, length)
+    def text_specs(self, experiment, length):
+        """Returns a dictionary of the `tf.TensorSpec`s of the inputs of one text, `[1, length]`."""
+        return token_specs("", 1, length)
 
     def loss(self):
         return InBatchLoss()
@@ -121,6 +119,10 @@ class RetrieverTask(EncoderTask):
         questions = [pair["question"] for pair in pairs]
         queries = model.embed_texts(questions, model.question_length, preprocessor)
         return rank_scores(queries, found, [numbers[text] for text in passages])
+
+
+def _with_batch(spec, *shape):
+    return tf.TensorSpec([*shape, *spec.shape[1:]], spec.dtype)
 
 
 def rank_scores(queries, vectors, right):

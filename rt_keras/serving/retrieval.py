@@ -1,0 +1,131 @@
+"""The functions of exported retrievers and readers, from strings to vectors and answers."""
+
+import tensorflow as tf
+
+from rt_keras.models.contrastive import shorter
+from rt_keras.models.generation import stop_tokens
+from rt_keras.serving import checks
+from rt_keras.serving.signatures import SAMPLING, checked_sampler, checked_texts, strings, tokens_of
+
+
+def embedding_function(model):
+    """Returns the signature `embed` of a text embedder.
+
+    Args:
+        model: a `RoutingTransformerTextEmbedder`, or an adapted one, with a preprocessor.
+
+    Returns:
+        A `tf.function` that maps `texts`, string `[batch]`, to a dictionary with `embeddings`,
+        float32 `[batch, embedding_dim]`. Longer texts than the preprocessor's `sequence_length` are
+        truncated, as in an index.
+
+    >>> from rt_keras import data, layers, models
+    >>> backbone = models.RoutingTransformerEncoderBackbone(
+    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
+    >>> embed = embedding_function(models.RoutingTransformerTextEmbedder(backbone, preprocessor))
+    >>> embed(tf.constant(["abc", ""]))["embeddings"].shape
+    TensorShape([2, 8])
+    """
+    specs = [tf.TensorSpec([None], tf.string, name="texts")]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def embed(texts):
+        texts = checked_texts("texts", texts, model.preprocessor.tokenizer)
+        return {"embeddings": _embedded(model, texts, model.preprocessor)}
+
+    return embed
+
+
+def answering_function(reader, index):
+    """Returns the signature `answer` of a reader and an index of passages.
+
+    Each row equals the output of `reader.generate` for its question and the passages that the index
+    finds for it, independent of the rest of the batch, as for `generating_function`.
+
+    Args:
+        reader: a `RoutingTransformerReader` with a preprocessor.
+        index: a `rt_keras.retrieval.Index`.
+
+    Returns:
+        A `tf.function` that takes `questions`, string `[batch]`, and the parameters of
+        `generating_function`, of which `max_new_tokens` is at most the reader's `answer_length`. It
+        returns a dictionary of `answers`, string `[batch]`; and of the passages that were read, the
+        best first: `sources`, string `[batch, passages]`, the ids of their documents; `passages`,
+        string `[batch, passages]`, their texts; and `scores`, float32 `[batch, passages]`.
+    """
+    preprocessor = reader.preprocessor
+    # Variables, as in `ExactIndex`.
+    told = {
+        "sources": tf.Variable([x["document"] for x in index.passages], trainable=False),
+        "passages": tf.Variable([x["text"] for x in index.passages], trainable=False),
+        "texts": tf.Variable(index.texts, trainable=False),
+    }
+    specs = [tf.TensorSpec([None], tf.string, name="questions")]
+    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def answer(
+        questions,
+        max_new_tokens=SAMPLING["max_new_tokens"],
+        temperature=SAMPLING["temperature"],
+        top_p=SAMPLING["top_p"],
+        top_k=SAMPLING["top_k"],
+        seed=SAMPLING["seed"],
+    ):
+        questions = _checked_questions(questions, index.retriever, preprocessor)
+        batch = tf.shape(questions)[0]
+        sampler = checked_sampler(reader, batch, max_new_tokens, temperature, top_p, top_k, seed)
+        most = [checks.from_0_to(preprocessor.answer_length)]
+        sampler.max_new_tokens = checks.checked("max_new_tokens", sampler.max_new_tokens, 1, most)
+        retriever = index.retriever
+        shortened = shorter(retriever.preprocessor, retriever.question_length)
+        queries = _embedded(retriever, questions, shortened)
+        scores, numbers = index.vectors.search(queries, preprocessor.num_passages)
+        found = {name: tf.gather(values, numbers) for name, values in told.items()}
+        texts = tf.ensure_shape(found.pop("texts"), [None, preprocessor.num_passages])
+        answers = tf.cond(
+            batch > 0, lambda: _answered(reader, questions, texts, sampler), lambda: questions
+        )
+        return {"answers": answers, "scores": scores, **found}
+
+    return answer
+
+
+def _checked_questions(questions, retriever, preprocessor):
+    """Checks that the retriever and the reader can read questions, and returns them."""
+    for tokenizer in (retriever.preprocessor.tokenizer, preprocessor.tokenizer):
+        questions = checked_texts("questions", questions, tokenizer)
+    questions = checks.checked("questions", questions, 1, [_not_empty])
+    lengths = tf.cast(tokens_of(preprocessor.tokenizer, questions).row_lengths(), tf.int32)
+    checked = checks.not_longer("questions", lengths, preprocessor.question_length)
+    with tf.control_dependencies([checked]):
+        return tf.identity(questions)
+
+
+def _not_empty(questions):
+    filled = tf.strings.length(tf.strings.strip(questions)) > 0
+    return filled, "it must not be empty, but is at"
+
+
+def _embedded(model, texts, preprocessor):
+    """Returns the embeddings of texts, float32; the batch may be empty."""
+    features = model.output_shape[-1]
+
+    def embedded():
+        found = model(preprocessor(texts), training=False)
+        return tf.ensure_shape(tf.cast(found, tf.float32), [None, features])
+
+    return tf.cond(tf.size(texts) > 0, embedded, lambda: tf.zeros([0, features]))
+
+
+def _answered(reader, questions, texts, sampler):
+    """Returns the answers to questions from the texts of their passages."""
+    preprocessor = reader.preprocessor
+    prompt = preprocessor.generate_preprocess({"question": questions, "passages": texts})
+    written = reader.generate_step(prompt, stop_tokens(preprocessor.tokenizer), sampler=sampler)
+    asked = tf.reduce_sum(tf.cast(prompt["padding_mask"], tf.int32), axis=1, keepdims=True)
+    places = tf.range(preprocessor.sequence_length)
+    ends = asked + sampler.max_new_tokens[:, None]
+    new = tf.cast(written["padding_mask"], tf.bool) & (places >= asked) & (places < ends)
+    return strings(preprocessor.tokenizer, written["token_ids"], new)

@@ -1,0 +1,33 @@
+"""The task of KerasHub's text embedders with heads of this package."""
+
+import tensorflow as tf
+
+from rt_keras.models.adapted.text_embedder import AdaptedTextEmbedder
+from rt_keras.models.contrastive import shorter
+from rt_keras.training.tasks.adapted_task import AdaptedTask
+from rt_keras.training.tasks.retriever import RetrieverTask
+
+
+class AdaptedRetrieverTask(AdaptedTask, RetrieverTask):
+    """`RetrieverTask` for models of `rt_keras.adapt`; see `AdaptedTask`."""
+
+    kind = "adapted_retriever"
+    model_class = AdaptedTextEmbedder
+    keys = (
+        "data.directory",
+        "data.sequence_length",
+        "data.question_length",
+        "data.num_negatives",
+        "model.lora_rank",
+        "model.temperature",
+    )
+    attentions = ("encoder",)
+
+    def make_model(self, experiment):
+        model = super().make_model(experiment)
+        model.temperature = experiment.model.temperature
+        return model
+
+    def text_specs(self, experiment, length):
+        inputs = shorter(experiment.preprocessor, length)(tf.constant([""]))
+        return {name: tf.TensorSpec(x.shape, x.dtype) for name, x in inputs.items()}

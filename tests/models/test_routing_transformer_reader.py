@@ -1,0 +1,289 @@
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras import layers, models
+from rt_keras.data import ByteTokenizer
+from rt_keras.training import experiment
+from tests.models import checks
+
+PASSAGES = ["The sky is blue.", "Grass, é, grows."]
+QUESTIONS = ["why?", "is it so, or not", "é"]
+HEADS = {
+    "local": [layers.LocalHeads(2, 4, max_relative_distance=3)],
+    "local_routing": [layers.LocalRoutingHeads(2, block_size=4, num_clusters=3, window_size=4)],
+    "nearest": [layers.RoutingHeads(1, 3, 4), layers.LocalHeads(1, 4)],
+    "full": [layers.FullHeads(2)],
+}
+# Some of them take seconds to trace.
+KINDS = [
+    pytest.param(kind, marks=[pytest.mark.end_to_end] if kind != "nearest" else [])
+    for kind in HEADS
+]
+
+
+def make_model(kind="nearest", dtype="float32", **lengths):
+    backbone = checks.make_backbone(
+        vocabulary_size=258, head_groups=HEADS[kind], num_layers=1, dtype=dtype
+    )
+    # Uneven probabilities, so that each token has a few likely successors.
+    for weight in backbone.trainable_weights:
+        weight.assign(weight * 3.0)
+    lengths = {
+        "num_passages": 3,
+        "passage_length": 12,
+        "question_length": 16,
+        "answer_length": 12,
+        **lengths,
+    }
+    preprocessor = models.RoutingTransformerReaderPreprocessor(ByteTokenizer(), **lengths)
+    model = models.RoutingTransformerReader(backbone, preprocessor)
+    model.compile(sampler="greedy", jit_compile=False)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def answers(model):
+    return answers_of(model)
+
+
+def answers_of(model, passages=PASSAGES):
+    """The answers to all questions from the same passages."""
+    return model.generate({"question": QUESTIONS, "passages": [passages] * len(QUESTIONS)})
+
+
+def streamed(model, read, question, *arguments):
+    chunks = list(model.stream_answer(question, read, *arguments))
+    assert all(chunks)
+    return "".join(chunks)
+
+
+# === Answers ===
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_from_read_passages_are_those_of_generate(kind):
+    model = make_model(kind)
+    expected = answers_of(model)
+    assert len(set(expected)) > 1 and all(expected)
+    read = model.read_passages(PASSAGES)
+    before = [np.array(x) for x in tf.nest.flatten(read.cache)]
+    # The order of the questions has no effect.
+    for place in (0, 2, 1, 0):
+        assert streamed(model, read, QUESTIONS[place]) == expected[place]
+    for values, kept in zip(tf.nest.flatten(read.cache), before, strict=True):
+        np.testing.assert_array_equal(values, kept)
+    # A question about other passages is another question.
+    assert streamed(model, model.read_passages(["no", "é"]), QUESTIONS[0]) != expected[0] or (
+        answers_of(model, ["no", "é"])[0] == expected[0]
+    )
+
+
+@pytest.mark.parametrize("passages", [[], ["a"], ["a" * 20, "b" * 20, "c" * 20]])
+@pytest.mark.parametrize("question", ["q", "q" * 16])
+def test_answers_are_equal_for_any_number_of_passages(model, passages, question):
+    whole = model.generate({"question": question, "passages": passages})
+    assert streamed(model, model.read_passages(passages), question) == whole
+
+
+def test_a_long_question_has_a_place_after_full_passages():
+    # The question fills a whole bucket of lengths, and the cache has no place for all of it.
+    model = make_model(num_passages=1, passage_length=100, question_length=70, answer_length=4)
+    passages, question = ["p" * 100], "".join(chr(97 + i % 26) for i in range(70))
+    whole = model.generate({"question": question, "passages": passages})
+    assert streamed(model, model.read_passages(passages), question) == whole
+
+
+def test_one_question_has_one_answer(model, answers):
+    found = model.generate({"question": QUESTIONS[1], "passages": PASSAGES})
+    assert found == answers[1] and isinstance(found, str)
+
+
+def test_the_order_of_the_passages_counts(model):
+    row = model.preprocessor.generate_preprocess
+    first, second = (
+        row({"question": ["q"], "passages": [x]})["token_ids"].numpy().tolist()
+        for x in (PASSAGES, PASSAGES[::-1])
+    )
+    assert first != second
+
+
+@pytest.mark.parametrize("make_sampler", [
+    lambda: keras_hub.samplers.TopPSampler(0.9, k=258, seed=3),
+    pytest.param(lambda: keras_hub.samplers.RandomSampler(seed=3), marks=pytest.mark.end_to_end),
+])
+def test_drawn_answers_equal_those_of_generate(make_sampler):
+    model = make_model()
+    model.compile(sampler=make_sampler(), jit_compile=False)
+    whole = model.generate({"question": QUESTIONS[0], "passages": PASSAGES})
+    model.compile(sampler=make_sampler(), jit_compile=False)
+    assert streamed(model, model.read_passages(PASSAGES), QUESTIONS[0]) == whole
+
+
+@pytest.mark.end_to_end
+def test_xla_answers_equally(answers):
+    model = make_model()
+    model.compile(sampler="greedy", jit_compile=True)
+    assert answers_of(model) == answers
+    read = model.read_passages(PASSAGES)
+    assert [streamed(model, read, question) for question in QUESTIONS] == answers
+
+
+def test_an_answer_has_at_most_its_length(model):
+    read = model.read_passages(PASSAGES)
+    tokens = model.preprocessor.tokenizer
+    for length in (1, 5):
+        assert len(tokens(streamed(model, read, QUESTIONS[0], length))) <= length
+    long = streamed(model, read, QUESTIONS[0], 10**6)
+    assert long == streamed(model, read, QUESTIONS[0]) and len(tokens(long)) <= 12
+
+
+def test_an_answer_ends_at_the_end_of_text(model):
+    class Recites(keras_hub.samplers.Sampler):
+        def __init__(self):
+            super().__init__()
+            self.tokens = keras.ops.array([*b"\x63\xc5\xab", 1, 99, 99, 99, 99, 99, 99, 99, 99])
+            self.place = keras.Variable(0, dtype="int32", trainable=False)
+
+        def get_next_token(self, probabilities):
+            token = keras.ops.take(self.tokens, self.place)
+            self.place.assign_add(1)
+            return token[None]
+
+    model = make_model()
+    read = model.read_passages(PASSAGES)
+    model.compile(sampler=Recites(), jit_compile=False)
+    # Tokens of bytes are two more than the bytes.
+    assert streamed(model, read, "q") == "aé"
+
+
+# === Wrong use ===
+
+
+def test_questions_are_checked(model):
+    read = model.read_passages(PASSAGES)
+    for question, message in [
+        (" ", "question must not be empty"),
+        ("q" * 17, "question must have at most 16 tokens, question_length. Received: 17 tokens"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            next(model.stream_answer(question, read))
+        with pytest.raises(ValueError, match=message):
+            model.generate({"question": ["fine", question], "passages": [["a"], ["b"]]})
+
+
+def test_too_many_passages_are_refused(model):
+    message = "passages must be at most 3, num_passages. Received: 4"
+    with pytest.raises(ValueError, match=message):
+        model.read_passages(["a"] * 4)
+    with pytest.raises(ValueError, match=message):
+        model.generate({"question": "q", "passages": ["a"] * 4})
+
+
+def test_a_length_without_a_place_for_the_answer_is_refused(model):
+    with pytest.raises(ValueError, match="max_length"):
+        model.generate({"question": "q", "passages": PASSAGES}, max_length=10)
+
+
+@pytest.mark.parametrize("sampler", ["beam", "contrastive"])
+def test_samplers_that_decide_at_the_end_are_refused(sampler):
+    model = make_model()
+    read = model.read_passages(PASSAGES)
+    model.compile(sampler=sampler)
+    with pytest.raises(ValueError, match="must choose one token at a time"):
+        next(model.stream_answer("q", read))
+
+
+def test_heads_without_a_cache_read_no_passages():
+    groups = [layers.RoutingHeads(1, 3, 4, assignment="balanced")]
+    backbone = checks.make_backbone(vocabulary_size=258, head_groups=groups, num_layers=1)
+    preprocessor = models.RoutingTransformerReaderPreprocessor(ByteTokenizer(), 1, 4, 4, 4)
+    model = models.RoutingTransformerReader(backbone, preprocessor)
+    with pytest.raises(ValueError, match="heads that decode with a cache"):
+        model.read_passages(["a"])
+
+
+# === Training and files ===
+
+EXAMPLES = {
+    "question": ["a?", "b?"],
+    "passages": [["a is A", "x"], ["b is B", "y"]],
+    "answer": ["A", "BB"],
+}
+
+
+def test_the_loss_is_that_of_the_answers_alone(model):
+    model = make_model()
+    nats = keras.metrics.SparseCategoricalCrossentropy("nats", from_logits=True)
+    model.compile(weighted_metrics=[nats], jit_compile=False)
+    data = tf.data.Dataset.from_tensor_slices(EXAMPLES).batch(2)
+    scores = model.evaluate(data, verbose=0, return_dict=True)
+    inputs, labels, weights = model.preprocessor(EXAMPLES)
+    logits = np.asarray(model(inputs), "float64")
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    real = np.asarray(weights)
+    each = -np.take_along_axis(logs, np.asarray(labels)[..., None], axis=-1)[..., 0]
+    # Answers of 1 and 2 tokens, with their ends.
+    assert real.sum() == 2 + 3
+    assert scores["nats"] == pytest.approx(each[real].mean(), rel=1e-4)
+    other = {**EXAMPLES, "answer": ["Z", "BB"]}
+    data = tf.data.Dataset.from_tensor_slices(other).batch(2)
+    assert model.evaluate(data, verbose=0, return_dict=True)["nats"] != scores["nats"]
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_learns_to_answer_from_strings(dtype):
+    keras.utils.set_random_seed(0)
+    preprocessor = models.RoutingTransformerReaderPreprocessor(ByteTokenizer(), 2, 8, 4, 4)
+    backbone = models.RoutingTransformerBackbone(
+        258, 1, 32, 64, [layers.LocalHeads(2, 8), layers.RoutingHeads(2, 2, 16)], dtype=dtype
+    )
+    model = models.RoutingTransformerReader(backbone, preprocessor)
+    model.compile(keras.optimizers.Adam(1e-2), sampler="greedy", jit_compile=False)
+    data = tf.data.Dataset.from_tensor_slices(EXAMPLES).batch(2)
+    model.fit(data.repeat(60), verbose=0)
+    asked = {name: EXAMPLES[name] for name in ("question", "passages")}
+    assert model.generate(asked) == EXAMPLES["answer"]
+
+
+def test_a_preset_answers_equally(model, answers, tmp_path):
+    model.save_to_preset(tmp_path / "preset")
+    copy = experiment.load_model(tmp_path / "preset")
+    assert type(copy) is type(model) and type(copy.preprocessor) is type(model.preprocessor)
+    assert copy.preprocessor.sequence_length == model.preprocessor.sequence_length
+    copy.compile(sampler="greedy", jit_compile=False)
+    assert answers_of(copy) == answers
+
+
+@pytest.mark.end_to_end
+def test_files_of_keras_answer_equally(model, answers, tmp_path):
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = make_model()
+    for weight in other.trainable_weights:
+        weight.assign(-weight)
+    other.load_weights(tmp_path / "model.weights.h5")
+    for copy in (other, keras.saving.load_model(tmp_path / "model.keras")):
+        copy.compile(sampler="greedy", jit_compile=False)
+        assert answers_of(copy) == answers
+        read = copy.read_passages(PASSAGES)
+        assert streamed(copy, read, QUESTIONS[0]) == answers[0]
+
+
+def test_it_starts_from_the_weights_of_a_language_model(model, tmp_path):
+    backbone = checks.make_backbone(
+        vocabulary_size=258, head_groups=HEADS["nearest"], num_layers=1
+    )
+    models.RoutingTransformerCausalLM(backbone).save_to_preset(tmp_path / "lm")
+    new = make_model()
+    experiment.start_from(new, tmp_path / "lm")
+    for ours, theirs in zip(new.backbone.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,134 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rt_keras.data import ByteTokenizer
+from rt_keras.models import RoutingTransformerReaderPreprocessor as Preprocessor
+from rt_keras.models.routing_transformer_reader_preprocessor import check_question
+
+# All tokenizers of the tests know these words.
+TEXT = st.lists(st.sampled_from(["the", "quick", "fox", "dog", "jumps"]), max_size=5).map(" ".join)
+LENGTHS = {"num_passages": 3, "passage_length": 4, "question_length": 3, "answer_length": 5}
+
+
+def part(tokenizer, text, length):
+    """The tokens of a part of a sequence, with its end."""
+    return [*map(int, tokenizer(text))][:length] + [tokenizer.end_token_id]
+
+
+def before_the_answer(preprocessor, question, passages):
+    """The tokens of passages and a question, in a loop."""
+    tokenizer, tokens = preprocessor.tokenizer, [preprocessor.tokenizer.start_token_id]
+    missing = [""] * (preprocessor.num_passages - len(passages))
+    for passage in reversed([*passages, *missing]):
+        tokens += part(tokenizer, passage, preprocessor.passage_length)
+    return tokens + part(tokenizer, question, preprocessor.question_length)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(question=TEXT, passages=st.lists(TEXT, max_size=3), answer=TEXT)
+def test_a_sequence_has_its_parts_in_order(tokenizer, question, passages, answer):
+    preprocessor = Preprocessor(tokenizer, **LENGTHS)
+    length = preprocessor.sequence_length
+    assert length == 1 + 3 * 5 + 4 + 6
+    before = before_the_answer(preprocessor, question, passages)
+    own = part(tokenizer, answer, 5)
+    x = {"question": [question], "passages": [passages], "answer": [answer]}
+    inputs, labels, weights = preprocessor(x)
+    tokens = [*before, *own]
+    row = tokens + [tokenizer.pad_token_id] * (length + 1 - len(tokens))
+    assert inputs["token_ids"][0].numpy().tolist() == row[:-1]
+    assert inputs["padding_mask"][0].numpy().tolist() == [i < len(tokens) for i in range(length)]
+    assert labels[0].numpy().tolist() == row[1:]
+    # Exactly the answer and its end are predicted.
+    assert labels[weights].numpy().tolist() == own
+    assert np.flatnonzero(weights[0]).tolist() == [len(before) - 1 + i for i in range(len(own))]
+    prompt = preprocessor.generate_preprocess({k: x[k] for k in ("question", "passages")})
+    assert prompt["token_ids"][0].numpy().tolist()[: len(before)] == before
+    assert int(np.sum(prompt["padding_mask"])) == len(before)
+    known = preprocessor.passage_tokens(x["passages"]).to_list()[0]
+    assert known + preprocessor.question_tokens([question]).to_list()[0] == before
+
+
+def test_a_full_sequence_has_no_padding():
+    preprocessor = Preprocessor(ByteTokenizer(), 2, 3, 4, 5)
+    x = {"question": ["q" * 9], "passages": [["a" * 9, "b" * 9]], "answer": ["c" * 9]}
+    inputs, labels, weights = preprocessor(x)
+    length = preprocessor.sequence_length
+    assert int(np.sum(inputs["padding_mask"])) == length
+    assert labels[0, -2:].numpy().tolist() == [1, 0] and int(np.sum(weights)) == 6
+    # The best passage is next to the question.
+    text = preprocessor.tokenizer.detokenize(inputs["token_ids"][0]).numpy().decode()
+    assert text == "bbbaaaqqqqccccc"
+
+
+def test_rows_of_a_batch_are_those_of_each_alone():
+    preprocessor = Preprocessor(ByteTokenizer(), **LENGTHS)
+    x = {
+        "question": ["a", "long question", ""],
+        "passages": [["b", ""], ["", ""], ["long passage", "c"]],
+        "answer": ["", "d", "long answer"],
+    }
+    whole = tf.nest.flatten(preprocessor(x))
+    for row in range(3):
+        alone = preprocessor({name: [values[row]] for name, values in x.items()})
+        for values, expected in zip(whole, tf.nest.flatten(alone), strict=True):
+            np.testing.assert_array_equal(values[row], expected[0])
+
+
+@pytest.mark.end_to_end
+def test_same_in_a_pipeline(tokenizer):
+    preprocessor = Preprocessor(tokenizer, **LENGTHS)
+    x = {
+        "question": ["the fox", "the dog"],
+        "passages": [["the quick fox", ""], ["fox", "dog"]],
+        "answer": ["jumps", "the the the"],
+    }
+    (found,) = tf.data.Dataset.from_tensor_slices(x).batch(2, True).map(preprocessor)
+    for values, expected in zip(tf.nest.flatten(found), tf.nest.flatten(preprocessor(x))):
+        np.testing.assert_array_equal(values, expected)
+
+
+def test_the_config_makes_the_same_preprocessor(tokenizer):
+    preprocessor = Preprocessor(tokenizer, **LENGTHS)
+    config = keras.saving.serialize_keras_object(preprocessor)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert {name: getattr(copy, name) for name in LENGTHS} == LENGTHS
+    assert copy.sequence_length == preprocessor.sequence_length
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_lengths_are_at_least_one(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: {name}=0"):
+        Preprocessor(ByteTokenizer(), **{**LENGTHS, name: 0})
+
+
+def test_a_tokenizer_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="tokenizer"):
+        Preprocessor("bytes")
+
+
+def test_there_are_no_more_passages_than_places():
+    preprocessor = Preprocessor(ByteTokenizer(), **LENGTHS)
+    x = {"question": ["q"], "passages": [["a"] * 4], "answer": [""]}
+    message = "passages must be at most 3, num_passages. Received: 4"
+    for use in (preprocessor, preprocessor.generate_preprocess):
+        with pytest.raises(ValueError, match=message):
+            use(x)
+
+
+def test_questions_that_cannot_be_answered():
+    preprocessor = Preprocessor(ByteTokenizer(), **LENGTHS)
+    check_question("abc", preprocessor)
+    for empty in ("", " \n"):
+        with pytest.raises(ValueError, match="question must not be empty. Received: question="):
+            check_question(empty, preprocessor)
+    with pytest.raises(ValueError, match="at most 3 tokens, question_length. Received: 4 tokens"):
+        check_question("abcd", preprocessor)
+    with pytest.raises(TypeError, match="question must be a string"):
+        check_question(5, preprocessor)
+    with pytest.raises(ValueError, match="question must be valid UTF-8"):
+        check_question("\udcff", preprocessor)
