@@ -7,6 +7,8 @@ The commands of `rt-keras benchmark`:
 - `input.py`: packing and reading text, and resuming training at a late step.
 - `repetition.py`: recall of a passage that was read long ago.
 - `quality/`: tasks that small models learn with different heads.
+- `retrieval.py`: retrievers beside BM25.
+- `answers.py`: answers from passages, beside controls.
 - `approximate/`: accuracy lost when other heads replace full attention.
 - `pretrained/`: quality of a pretrained model with other heads.
 - `compare.py`: comparison of two result files.

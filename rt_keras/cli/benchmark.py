@@ -11,6 +11,8 @@ BENCHMARKS = {
     "images": "measure bits per dimension of images with different heads",
     "documents": "measure the translation of documents with different heads",
     "speech": "measure the errors of speech recognizers with different heads",
+    "retrieval": "measure how often retrievers find the passage that answers a question",
+    "answers": "measure answers from passages, beside controls",
     "approximate": "measure the loss of accuracy when other heads replace full attention",
     "pretrained": "measure the effect of other heads on a pretrained language model",
     "repetition": "measure the recall of a passage that was read long before",

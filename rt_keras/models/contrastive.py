@@ -98,12 +98,13 @@ class Contrastive(Training):
             float32 array `[texts, embedding_dim]`.
         """
         preprocessor = shorter(preprocessor or self.preprocessor, sequence_length)
-        starts = range(0, len(texts), TEXTS_AT_ONCE)
-        found = [
-            self._embed_batch(texts[start : start + TEXTS_AT_ONCE], preprocessor)
-            for start in progress.track(starts, "embedding", len(starts), verbose=verbose)
-        ]
-        return np.concatenate([np.zeros([0, self.output_shape[-1]], np.float32), *found])
+        # Texts of similar lengths need less padding.
+        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+        found = np.zeros([len(texts), self.output_shape[-1]], np.float32)
+        batches = [order[x : x + TEXTS_AT_ONCE] for x in range(0, len(order), TEXTS_AT_ONCE)]
+        for rows in progress.track(batches, "embedding", len(batches), verbose=verbose):
+            found[rows] = self._embed_batch([texts[row] for row in rows], preprocessor)
+        return found
 
     def _embed_batch(self, texts, preprocessor):
         """Embeds at most `TEXTS_AT_ONCE` texts, in one compiled call for each bucket of lengths."""

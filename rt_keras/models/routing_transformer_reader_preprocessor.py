@@ -118,10 +118,14 @@ class RoutingTransformerReaderPreprocessor(
 
         Returns:
             Dictionary of "token_ids" and "padding_mask", `[batch, sequence_length]`.
+
+        Raises:
+            ValueError: outside of TensorFlow functions, if passages and question have more tokens.
         """
         passages = self.passage_tokens(x["passages"])
         row = tf.concat([passages, self.question_tokens(x["question"])], axis=1)
         length = sequence_length or self.sequence_length
+        _check_fits(row, length)
         return {"token_ids": self._padded(row, length), "padding_mask": _first(row, length)}
 
     def generate_postprocess(self, x):
@@ -161,6 +165,20 @@ class RoutingTransformerReaderPreprocessor(
         """
         return self._with_end(self._tokens(question, self.question_length))
 
+    def shortened(self, question):
+        """Returns the first words of a question, as many as `question_length` has room for.
+
+        Args:
+            question: string.
+        """
+        words = question.split()
+        while len(words) > 1 and self._count(" ".join(words)) > self.question_length:
+            words.pop()
+        return " ".join(words)
+
+    def _count(self, text):
+        return len(self.tokenizer(tf.constant(text)))
+
     def _tokens(self, texts, length):
         return batch_of_tokens(self.tokenizer(texts))[0][:, :length]
 
@@ -180,6 +198,17 @@ class RoutingTransformerReaderPreprocessor(
 def _first(row, length):
     """Returns a mask of the positions of a ragged tensor, bool `[batch, length]`."""
     return tf.sequence_mask(row.row_lengths(), length)
+
+
+def _check_fits(row, length):
+    """Raises a ValueError if a row of tokens would be truncated; not in TensorFlow functions."""
+    if tf.executing_eagerly() and row.nrows():
+        longest = int(tf.reduce_max(row.row_lengths()))
+        if longest > length:
+            raise ValueError(
+                f"max_length must be at least {longest}, the tokens of passages and question. "
+                f"Received: {length}"
+            )
 
 
 def check_question(question, preprocessor):

@@ -11,7 +11,6 @@ import numpy as np
 from rt_keras import files, progress
 from rt_keras.data import read_documents, shards
 from rt_keras.data.text_folder import list_files
-from rt_keras.models.contrastive import TEXTS_AT_ONCE
 from rt_keras.retrieval.exact_index import ExactIndex
 from rt_keras.retrieval.passages import check_lengths, cut, text_of
 from rt_keras.training.experiment import load_model
@@ -19,6 +18,10 @@ from rt_keras.training.experiment import load_model
 # Bytes of embeddings and text per file. An interrupted build loses at most one file.
 SHARD_BYTES = 2**23
 RETRIEVER = "retriever"
+# Number of passages that are embedded at a time, several batches.
+PASSAGES_AT_ONCE = 512
+# Keys of configurations that do not identify a retriever.
+CHANGEABLE = ("name", "dtype", "trainable", "module", "registered_name", "preprocessor")
 
 
 def build_index(documents, retriever, folder, length=None, overlap=0):
@@ -82,7 +85,10 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
 
     def read(first):
         passages = _passages(documents, preprocessor.tokenizer, length, overlap)
-        return _records(retriever, itertools.islice(passages, first, None))
+        # In the batches of an uninterrupted build, whose embeddings may be rounded otherwise.
+        start = first - first % TEXTS_AT_ONCE
+        records = _records(retriever, itertools.islice(passages, start, None))
+        return itertools.islice(records, first - start, None)
 
     save = functools.partial(_save, features=contents["features"])
     shards.write(folder, contents, read, save, ".npz", SHARD_BYTES)
@@ -188,15 +194,24 @@ class Index:
 
 
 def sum_of_retriever(retriever):
-    """Returns the SHA-256 sum of the weights and the preprocessor's options of a text embedder."""
+    """Returns the SHA-256 sum of the weights, the options and the vocabulary of a text embedder."""
     total = hashlib.sha256()
     for weight in retriever.weights:
         total.update(np.ascontiguousarray(weight.numpy()).tobytes())
     preprocessor = retriever.preprocessor
     vocabulary = preprocessor.tokenizer.get_vocabulary()
-    told = [preprocessor.sequence_length, preprocessor.truncate, vocabulary]
-    total.update(json.dumps(told, default=str).encode())
+    # Models with equal weights may pool or attend differently.
+    options = _options(retriever.get_config())
+    told = [preprocessor.sequence_length, preprocessor.truncate, vocabulary, options]
+    total.update(json.dumps(told, default=str, sort_keys=True).encode())
     return total.hexdigest()
+
+
+def _options(config):
+    """Returns a configuration without its preprocessor, and without what loading may change."""
+    if isinstance(config, dict):
+        return {name: _options(x) for name, x in config.items() if name not in CHANGEABLE}
+    return [_options(x) for x in config] if isinstance(config, (list, tuple)) else config
 
 
 def _source(documents):
@@ -222,13 +237,20 @@ def _passages(documents, tokenizer, length, overlap):
         progress.say_once(f"{len(empty):,} documents have no text, such as {empty[0]}")
 
 
-def _records(retriever, passages):
-    """Yields the embedding of each passage and its JSON text, as bytes."""
-    while batch := list(itertools.islice(passages, TEXTS_AT_ONCE)):
-        vectors = retriever.embed_texts([text_of(passage) for passage in batch])
-        for vector, passage in zip(vectors, batch):
-            text = json.dumps(passage, ensure_ascii=False).encode()
-            yield vector.tobytes() + text
+def _records(retriever, passages, first):
+    """Yields the embedding of each passage from `first` on and its JSON text, as bytes.
+
+    The passages of a call of the retriever do not depend on `first`, since even the last bits of
+    embeddings must not: a file that is written again must be the same.
+    """
+    start = 0
+    while batch := list(itertools.islice(passages, PASSAGES_AT_ONCE)):
+        if first < start + len(batch):
+            vectors = retriever.embed_texts([text_of(passage) for passage in batch])
+            for vector, passage in list(zip(vectors, batch))[max(first - start, 0) :]:
+                text = json.dumps(passage, ensure_ascii=False).encode()
+                yield vector.tobytes() + text
+        start += len(batch)
 
 
 def _save(path, records, features):

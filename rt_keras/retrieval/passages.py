@@ -43,7 +43,9 @@ def cut(document, tokenizer, length, overlap=0):
     if not words:
         return []
     texts = [word.group() for word in words]
-    title, *counts = _token_counts(tokenizer, [document["title"], *texts])
+    # A line break follows the title; see `text_of`.
+    title = document["title"] and document["title"] + "\n"
+    title, *counts = _token_counts(tokenizer, [title, *texts])
     length -= min(title, length // 2)
     return [
         {

@@ -21,7 +21,7 @@ def retrieve(index, name, directory, output, num_passages, num_negatives=0, data
         output: path of the new folder, which `QuestionFolder` reads.
         num_passages: int, number of "passages" of each question, the best first. 0 keeps its own.
         num_negatives: int, maximum number of "negatives": the best passages of documents that do
-            not answer the question. Defaults to 0.
+            not answer the question. Defaults to 0, which keeps its own.
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
 
@@ -78,5 +78,6 @@ def _line(example, found, num_passages, num_negatives):
     wrong = [passage for passage in found if passage["document"] not in right]
     if num_passages:
         example["passages"] = [text_of(passage) for passage in found[:num_passages]]
-    example["negatives"] = [text_of(passage) for passage in wrong[:num_negatives]]
+    if num_negatives:
+        example["negatives"] = [text_of(passage) for passage in wrong[:num_negatives]]
     return json.dumps(example, ensure_ascii=False) + "\n"

@@ -152,7 +152,8 @@ def test_models_that_commands_cannot_use_give_one_line(run, llama, preset, tmp_p
     assert_one_line(status, error, "BertTextClassifier, which is not a model", "`rt-keras adapt`")
     rt_keras.adapt(task, [FullHeads(2)]).save_to_preset(tmp_path / "adapted")
     status, _, error = run(*generate, tmp_path / "adapted")
-    assert_one_line(status, error, "only causal language models and text embedders can be used here")
+    message = "only causal language models and text embedders can be used here"
+    assert_one_line(status, error, message)
 
 
 def test_damaged_weights_give_one_line(run, preset, tmp_path):

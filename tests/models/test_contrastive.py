@@ -70,7 +70,9 @@ def test_scores_are_products_with_the_passages_of_all_questions(passages):
         for k in range(BATCH):
             for j in range(passages):
                 found = scores[i, passages * k + j]
-                expected = contrastive.NO_SCORE if k == 1 else embeddings[i, 0] @ embeddings[k, 1 + j]
+                expected = (
+                    contrastive.NO_SCORE if k == 1 else embeddings[i, 0] @ embeddings[k, 1 + j]
+                )
                 assert float(found) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
@@ -124,7 +126,10 @@ PASSAGES = 2
 
 def make_model(jit_compile=False, commitment_weight=0.0, **options):
     """A model whose gradients are clipped at every step."""
-    groups = [layers.LocalHeads(1, 4), layers.RoutingHeads(1, 3, 4, commitment_weight=commitment_weight)]
+    groups = [
+        layers.LocalHeads(1, 4),
+        layers.RoutingHeads(1, 3, 4, commitment_weight=commitment_weight),
+    ]
     backbone = checks.make_backbone(
         cls=models.RoutingTransformerEncoderBackbone, num_layers=1, head_groups=groups
     )

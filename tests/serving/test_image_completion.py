@@ -93,7 +93,7 @@ def test_wrong_requests_are_refused(model, given, message):
 def test_models_of_other_images_are_refused():
     with pytest.raises(ValueError, match="Received: 3 channels of 300 values"):
         completing_function(make_model(vocabulary_size=300))
-    with pytest.raises(ValueError, match="max_length does not apply to a RoutingTransformerImageLM"):
+    with pytest.raises(ValueError, match="apply to a RoutingTransformerImageLM"):
         export_saved_model(make_model(), "nowhere", max_length=64)
 
 

@@ -26,6 +26,7 @@ class AdaptedRetrieverTask(AdaptedTask, RetrieverTask):
     def make_model(self, experiment):
         model = super().make_model(experiment)
         model.temperature = experiment.model.temperature
+        model.question_length = experiment.data.question_length
         return model
 
     def text_specs(self, experiment, length):

@@ -145,7 +145,11 @@ def rank_scores(queries, vectors, right):
         scores = queries[start : start + 256] @ vectors.T
         own = np.take_along_axis(scores, np.array(right[start : start + 256])[:, None], axis=1)
         ranks += (1 + np.sum(scores > own, axis=1)).tolist()
-    ranks = np.array(ranks)
+    return scores_of_ranks(np.array(ranks))
+
+
+def scores_of_ranks(ranks):
+    """Computes scores of a retriever from the ranks of the right passages; see `rank_scores`."""
     found = {f"recall_at_{rank}": float(np.mean(ranks <= rank)) for rank in RANKS}
     return {**found, "mean_reciprocal_rank": float(np.mean(1 / ranks))}
 

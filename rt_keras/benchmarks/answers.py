@@ -1,0 +1,233 @@
+"""`rt-keras benchmark answers`: answers of a reader, beside controls that need no understanding."""
+
+import numpy as np
+
+from rt_keras import progress
+from rt_keras.benchmarks import machine
+from rt_keras.benchmarks.retrieval import bm25
+from rt_keras.options import add_integers, add_options, check_at_least_one, load_model
+from rt_keras.tables import table
+
+# What the reader reads.
+READ = ("its passages", "random passages", "no passages")
+# Score of two questions from which on one counts as a paraphrase of the other: the F1 of words.
+PARAPHRASE = 0.6
+NUMBERS = {
+    "nats_per_token": ".3f",
+    "rouge_l": ".3f",
+    "f1": ".3f",
+    "exact_match": ".3f",
+    "r_precision": ".3f",
+    "recall_at_5": ".3f",
+    "kilt_rouge_l": ".3f",
+}
+
+
+def add_arguments(parser):
+    """Adds the command's options to an `argparse` parser."""
+    parser.description = (
+        "Scores a reader's answers to test questions by KILT's measures. The table also has the "
+        "reader with random passages and with none, the question itself, a random answer and the "
+        "longest answer of training. If these score as well, the passages did not help."
+    )
+    parser.epilog = (
+        "example: rt-keras benchmark answers --model runs/reader --index index --data questions "
+        "--json answers.json"
+    )
+    needed = {
+        "--model DIR": "the folder of a run or of a preset of a reader",
+        "--data DIR": "a folder of questions; without --index, with their passages",
+    }
+    add_options(parser, needed, required=True)
+    meaning = "the folder of the index that finds the passages (default: those of the questions)"
+    add_options(parser, {"--index DIR": meaning})
+    numbers = {
+        "questions": (1000, "maximum number of test questions"),
+        "answered": (50, "maximum number of test questions for which answers are generated"),
+        "batch_size": (8, "questions in a batch"),
+        "seed": (0, "seed of what is drawn at random"),
+    }
+    add_integers(parser, numbers)
+    meaning = "share of the probability from which the next token is chosen, 0 for the likeliest"
+    add_options(parser, {"--top-p P": f"{meaning} (default: 0)"}, type=float, default=0.0)
+
+
+def main(args):
+    """Prints a table of the reader's answers and of controls.
+
+    Args:
+        args: namespace of the options.
+
+    Returns:
+        A dictionary of JSON values with one entry of `figures` for each row.
+    """
+    check_at_least_one(args, "questions", "answered", "batch_size")
+    reader, task = load_model(args.model)
+    if task.generates != "answer":
+        raise ValueError(f"--model {args.model} holds a {task.kind} model, not a reader")
+    reader.compile(sampler=_sampler(reader, args))
+    training, tests = (_questions(args.data, split) for split in ("train", "test"))
+    tests = tests[: args.questions]
+    if not tests:
+        raise ValueError(f"--data {args.data} has no test questions with answers")
+    found = _found(args, tests, reader.preprocessor.num_passages)
+    # The documents count only where the reader has read their passages.
+    rows = [
+        {"answer": f"reader, {name}", **_reader_row(reader, tests, passages, documents, args)}
+        for name, passages, documents in zip(READ, _passages(tests, args.seed), (found, None, None))
+    ]
+    rows += _control_rows(training, tests[: args.answered], args.seed)
+    copies = paraphrases([x["question"] for x in tests], [x["question"] for x in training])
+    _print(rows)
+    print(f"{copies:.1%} of {len(tests):,} test questions have a paraphrase in training")
+    return {"machine": machine.describe(), "paraphrases": copies, "figures": rows}
+
+
+def _sampler(reader, args):
+    import keras_hub
+
+    if not 0 <= args.top_p <= 1:
+        raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
+    if not args.top_p:
+        return keras_hub.samplers.GreedySampler()
+    size = reader.backbone.vocabulary_size
+    return keras_hub.samplers.TopPSampler(p=args.top_p, k=size, seed=args.seed)
+
+
+def _questions(folder, split):
+    """Returns the questions of a split that have an answer, as dictionaries of strings."""
+    from rt_keras.data import load_question_answers
+
+    examples = load_question_answers("question_folder", split, folder).as_numpy_iterator()
+    decoded = [
+        {
+            name: value.decode() if name == "question" else [x.decode() for x in value.tolist()]
+            for name, value in example.items()
+        }
+        for example in examples
+    ]
+    return [example for example in decoded if any(map(str.strip, example["answers"]))]
+
+
+def _found(args, tests, count):
+    """Gives questions the passages of the index; returns the ids of their documents, or None."""
+    from rt_keras.retrieval import read_index
+    from rt_keras.retrieval.passages import text_of
+
+    if args.index is None:
+        for test in tests:
+            test["passages"] = test["passages"][:count]
+        return None
+    index = read_index(args.index)
+    found = index.search([test["question"] for test in tests], max(count, 5))
+    for test, passages in zip(tests, found):
+        test["passages"] = [text_of(passage) for passage in passages[:count]]
+    return [[passage["document"] for passage in passages] for passages in found]
+
+
+def _passages(tests, seed):
+    """Returns the passages of questions, those of other questions, and none; see `READ`."""
+    own = [test["passages"] for test in tests]
+    shift = np.random.default_rng(seed).integers(1, max(len(tests), 2))
+    return own, [*own[shift:], *own[:shift]], [[] for _ in tests]
+
+
+def _reader_row(reader, tests, passages, found, args):
+    """Returns the scores of a reader that reads some passages."""
+    row = {"nats_per_token": _nats(reader, tests, passages, args.batch_size)}
+    few = args.answered
+    answers = _answers(reader, tests[:few], passages[:few], args.batch_size)
+    return {**row, **scores(answers, tests[:few], found and found[:few])}
+
+
+def _nats(reader, tests, passages, batch_size):
+    """Returns the mean of -ln p over the tokens of the first answers."""
+    import tensorflow as tf
+
+    from rt_keras.training.evaluation import evaluate
+
+    count = reader.preprocessor.num_passages
+    columns = {
+        "question": [test["question"] for test in tests],
+        "passages": [(x + [""] * count)[:count] for x in passages],
+        "answer": [test["answers"][0] for test in tests],
+    }
+    examples = tf.data.Dataset.from_tensor_slices(columns)
+    return evaluate(reader, examples, batch_size)["nats_per_token"]
+
+
+def _answers(reader, tests, passages, batch_size):
+    """Generates the answers to questions."""
+    count, answers = reader.preprocessor.num_passages, []
+    starts = range(0, len(tests), batch_size)
+    for start in progress.track(starts, "answering", len(starts), "batches"):
+        rows = range(start, min(start + batch_size, len(tests)))
+        questions = [reader.preprocessor.shortened(tests[row]["question"]) for row in rows]
+        read = [(passages[row] + [""] * count)[:count] for row in rows]
+        answers += reader.generate({"question": questions, "passages": read})
+    return answers
+
+
+def _control_rows(training, tests, seed):
+    """Returns the scores of answers that no model gives."""
+    answers = [example["answers"][0] for example in training]
+    if not answers:
+        return []
+    chosen = np.random.default_rng(seed).choice(len(answers), len(tests))
+    controls = {
+        "the question": [test["question"] for test in tests],
+        "a random training answer": [answers[number] for number in chosen],
+        "the longest training answer": [max(answers, key=len)] * len(tests),
+    }
+    return [{"answer": name, **scores(given, tests)} for name, given in controls.items()]
+
+
+def scores(answers, tests, found=None):
+    """Computes the scores of KILT.
+
+    Args:
+        answers: list of strings, the answers to score.
+        tests: list of questions, dictionaries with "answers" and "documents".
+        found: list of lists of the ids of the documents that were found. Defaults to None, for the
+            scores of answers alone.
+
+    Returns:
+        A dictionary of floats; see `rt_keras.training.kilt_scores.kilt_scores`.
+    """
+    from rt_keras.data.question_answers import document_sets
+    from rt_keras.training.kilt_scores import kilt_scores
+
+    references = [test["answers"] for test in tests]
+    right = [document_sets(test["documents"]) for test in tests]
+    computed = kilt_scores(answers, references, found or [[] for _ in tests], right)
+    return computed if found else {x: computed[x] for x in ("rouge_l", "f1", "exact_match")}
+
+
+def paraphrases(questions, others):
+    """Returns the share of questions of which another question is a paraphrase.
+
+    The other question is the best one by BM25, and counts as a paraphrase if the F1 of the words of
+    both is at least 0.6.
+
+    Args:
+        questions, others: lists of strings.
+    """
+    from rt_keras.training.answers import score_answer
+
+    if not others:
+        return 0.0
+    found, _ = bm25(questions, others, count=1, stopwords=None)
+    alike = [
+        score_answer(question, [others[number]])[1] >= PARAPHRASE
+        for question, number in zip(questions, found[:, 0].tolist())
+    ]
+    return float(np.mean(alike))
+
+
+def _print(rows):
+    kept = [name for name in NUMBERS if any(name in row for row in rows)]
+    lines = [
+        [row["answer"], *(format(row[x], NUMBERS[x]) if x in row else "-" for x in kept)]
+        for row in rows
+    ]
+    print(table({"answer": "", **{name.replace("_", " "): ">" for name in kept}}, lines))

@@ -1,0 +1,98 @@
+"""A small text embedder in the layout of sentence-transformers."""
+
+import json
+
+import numpy as np
+from safetensors.numpy import save_file
+
+WORDS = "the cat dog sat on mat and then end of it who what where is a"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
+LAYERS, DIM, INTERMEDIATE, POSITIONS = 2, 8, 16, 24
+
+
+def write_embedder(folder, max_seq_length=16):
+    """Writes the files of a BERT with random weights; returns the folder."""
+    config = {
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "vocab_size": len(VOCABULARY),
+        "hidden_size": DIM,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 2,
+        "intermediate_size": INTERMEDIATE,
+        "max_position_embeddings": POSITIONS,
+        "type_vocab_size": 2,
+        "hidden_dropout_prob": 0.0,
+        "hidden_act": "gelu",
+        "do_lower_case": True,
+    }
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {
+            "idx": 1,
+            "name": "1",
+            "path": "1_Pooling",
+            "type": "sentence_transformers.models.Pooling",
+        },
+        {"idx": 2, "name": "2", "path": "2_N", "type": "sentence_transformers.models.Normalize"},
+    ]
+    files = {
+        "config.json": config,
+        "modules.json": modules,
+        "sentence_bert_config.json": {"max_seq_length": max_seq_length, "do_lower_case": False},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": DIM,
+            "pooling_mode_mean_tokens": True,
+            "pooling_mode_cls_token": False,
+            "pooling_mode_max_tokens": False,
+        },
+        "tokenizer_config.json": {"do_lower_case": True},
+    }
+    (folder / "1_Pooling").mkdir()
+    for name, values in files.items():
+        (folder / name).write_text(json.dumps(values))
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    (folder / "tokenizer.json").write_text(json.dumps(_tokenizer()))
+    save_file(_weights(), folder / "model.safetensors")
+    return folder
+
+
+def _tokenizer():
+    vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
+    return {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "model": {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"},
+    }
+
+
+def _weights():
+    rng = np.random.default_rng(0)
+
+    def normal(*shape):
+        return rng.normal(size=shape).astype("float32")
+
+    weights = {
+        "embeddings.word_embeddings.weight": normal(len(VOCABULARY), DIM),
+        "embeddings.position_embeddings.weight": normal(POSITIONS, DIM),
+        "embeddings.token_type_embeddings.weight": normal(2, DIM),
+        "pooler.dense.weight": normal(DIM, DIM),
+        "pooler.dense.bias": normal(DIM),
+    }
+    norms = ["embeddings.LayerNorm"]
+    for layer in range(LAYERS):
+        block = f"encoder.layer.{layer}"
+        sizes = {
+            "attention.self.query": (DIM, DIM),
+            "attention.self.key": (DIM, DIM),
+            "attention.self.value": (DIM, DIM),
+            "attention.output.dense": (DIM, DIM),
+            "intermediate.dense": (INTERMEDIATE, DIM),
+            "output.dense": (DIM, INTERMEDIATE),
+        }
+        for name, (rows, columns) in sizes.items():
+            weights[f"{block}.{name}.weight"] = normal(rows, columns) / columns**0.5
+            weights[f"{block}.{name}.bias"] = normal(rows)
+        norms += [f"{block}.attention.output.LayerNorm", f"{block}.output.LayerNorm"]
+    for name in norms:
+        weights[f"{name}.weight"], weights[f"{name}.bias"] = 1 + normal(DIM) / 10, normal(DIM)
+    return weights

@@ -1,0 +1,391 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from rt_keras import retrieval
+from rt_keras.data import shards
+from rt_keras.retrieval import build_index, index_folder, read_index
+from rt_keras.retrieval.passages import cut, text_of
+from tests.retrieval import made
+
+# Enough for some files of 3 passages each.
+SHARD_BYTES = 300
+LENGTH, OVERLAP = 24, 8
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_shards():
+    """An index in several files, and several batches of texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_folder, "SHARD_BYTES", SHARD_BYTES)
+        patch.setattr(index_folder, "TEXTS_AT_ONCE", 4)
+        yield
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    return made.make_retriever()
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    return made.write_documents(tmp_path_factory.mktemp("documents") / "documents.jsonl")
+
+
+@pytest.fixture(scope="module")
+def built(documents, retriever, tmp_path_factory):
+    """An index, not to be changed."""
+    folder = tmp_path_factory.mktemp("built") / "index"
+    assert build_index(documents, retriever, folder, LENGTH, OVERLAP) == folder
+    return folder
+
+
+@pytest.fixture
+def index(built, tmp_path):
+    """A copy of an index."""
+    return Path(shutil.copytree(built, tmp_path / "index"))
+
+
+def files_of(folder):
+    """The bytes of all files, except HDF5 files, which hold times."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock" and path.suffix != ".h5"
+    }
+
+
+def shards_of(folder):
+    return {name: x for name, x in files_of(folder).items() if name.endswith((".npz", "t.json"))}
+
+
+def test_an_index_has_the_passages_and_their_embeddings(built, retriever):
+    index = read_index(built)
+    expected = [
+        passage
+        for line in made.LINES
+        for passage in cut(line, retriever.preprocessor.tokenizer, LENGTH, OVERLAP)
+    ]
+    assert index.passages == expected and len(expected) > 9
+    assert len(list(built.glob("*.npz"))) > 2
+    vectors = retriever.embed_texts([text_of(passage) for passage in expected])
+    np.testing.assert_allclose(index.vectors.vectors, vectors, atol=1e-6)
+    assert type(index.vectors) is retrieval.ExactIndex
+    assert not list(built.rglob("*.part*"))
+
+
+def test_the_best_passages_are_found_first(built, retriever):
+    index = read_index(built)
+    number = 5
+    # As many tokens as the retriever reads of a question, with start and end.
+    text = text_of(index.passages[number])[:18]
+    (found,), (again,) = index.search([text], 4), index.search([text + " and more"], 4)
+    scores = [passage["score"] for passage in found]
+    assert len(found) == 4 and scores == sorted(scores, reverse=True)
+    assert again == found
+    exact = (retriever.embed_texts([text]) @ np.asarray(index.vectors.vectors).T)[0]
+    assert [index.passages.index({k: v for k, v in x.items() if k != "score"}) for x in found] == (
+        np.argsort(-exact, kind="stable")[:4].tolist()
+    )
+    assert len(index.search(["a", "b"], 999)[1]) == len(index.passages)
+    assert "score" not in index.passages[0]
+    with pytest.raises(ValueError, match="question must not be empty. Received: ' '"):
+        index.search(["a", " "], 1)
+    assert index.search([], 1) == []
+
+
+def test_a_complete_index_is_kept(index, documents, retriever):
+    before = files_of(index)
+    times = {path: path.stat().st_mtime_ns for path in index.rglob("*.npz")}
+    build_index(documents, retriever, index, LENGTH, OVERLAP)
+    assert files_of(index) == before
+    assert times == {path: path.stat().st_mtime_ns for path in index.rglob("*.npz")}
+
+
+@pytest.mark.parametrize("stop", [0, 2, 4, "retriever"])
+def test_an_interrupted_build_resumes_to_equal_bytes(
+    documents, retriever, built, tmp_path, monkeypatch, stop
+):
+    folder, save, count = tmp_path / "index", index_folder._save, 0
+
+    def fail(*arguments, **options):
+        nonlocal count
+        count += 1
+        if count > stop:
+            raise KeyboardInterrupt
+        save(*arguments, **options)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if stop == "retriever":
+            patch.setattr(type(retriever), "save_to_preset", interrupt)
+        else:
+            patch.setattr(index_folder, "_save", fail)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(documents, retriever, folder, LENGTH, OVERLAP)
+    with pytest.raises((ValueError, FileNotFoundError)):
+        read_index(folder)
+    build_index(documents, retriever, folder, LENGTH, OVERLAP)
+    assert shards_of(folder) == shards_of(built)
+    assert len(read_index(folder).passages) == len(read_index(built).passages)
+
+
+def test_a_resumed_build_embeds_in_the_same_batches(tmp_path, monkeypatch):
+    # Batches with a long text are padded to 128 tokens, and others to 64.
+    retriever = made.make_retriever(130)
+    texts = ["a short text", "one", "more of it", "long " * 24, *["short again"] * 7]
+    lines = [{"id": str(number), "text": f"{text} {number}"} for number, text in enumerate(texts)]
+    documents, embedded = made.write_documents(tmp_path / "documents.jsonl", lines), []
+    embed, folder = retriever.embed_texts, build_index(documents, retriever, tmp_path / "whole")
+
+    def embed_some(texts):
+        if len(embedded) == 2:
+            embedded.append(None)
+            raise KeyboardInterrupt
+        embedded.append(texts)
+        return embed(texts)
+
+    monkeypatch.setattr(retriever, "embed_texts", embed_some)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(documents, retriever, tmp_path / "parts")
+    done = shards.read_manifest(tmp_path / "parts")["shards"]
+    assert sum(shard["items"] for shard in done) % 4
+    build_index(documents, retriever, tmp_path / "parts")
+    batches = [texts for texts in embedded if texts]
+    assert [[len(text) > 64 for text in texts] for texts in batches[:2]] == [
+        [False, False, False, True],
+        [False] * 4,
+    ]
+    assert all(texts in batches[:2] or len(texts) == 3 for texts in batches[2:])
+    assert shards_of(tmp_path / "parts") == shards_of(folder)
+
+
+BUILD = """
+import os, signal, sys
+from rt_keras.retrieval import build_index, index_folder
+from tests.retrieval import made, test_index_folder as tests
+index_folder.SHARD_BYTES, index_folder.TEXTS_AT_ONCE = tests.SHARD_BYTES, 4
+documents, folder, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
+save, count = index_folder._save, 0
+def save_or_die(path, records, features):
+    global count
+    count += 1
+    save(path, records, features)
+    if count == stop:
+        # In the middle: the file is written, but not yet named in the manifest.
+        os.kill(os.getpid(), signal.SIGKILL)
+index_folder._save = save_or_die
+build_index(documents, made.make_retriever(), folder, tests.LENGTH, tests.OVERLAP)
+"""
+
+
+def start_build(documents, folder, stop=0):
+    command = [sys.executable, "-c", BUILD, str(documents), str(folder), str(stop)]
+    return subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE)
+
+
+@pytest.mark.end_to_end
+def test_a_build_that_is_killed_twice_ends_with_equal_bytes(documents, built, tmp_path):
+    folder = tmp_path / "index"
+    for stop, status in ((1, -signal.SIGKILL), (3, -signal.SIGKILL), (0, 0)):
+        process = start_build(documents, folder, stop)
+        _, error = process.communicate()
+        assert process.returncode == status, error.decode()[-3000:]
+        if status:
+            with pytest.raises((ValueError, FileNotFoundError)):
+                read_index(folder)
+    assert shards_of(folder) == shards_of(built)
+    assert read_index(folder).passages == read_index(built).passages
+
+
+@pytest.mark.end_to_end
+def test_two_processes_build_one_index(documents, built, tmp_path):
+    processes = [start_build(documents, tmp_path / "index") for _ in range(2)]
+    for process in processes:
+        _, error = process.communicate()
+        assert process.returncode == 0, error.decode()[-3000:]
+    assert shards_of(tmp_path / "index") == shards_of(built)
+    read_index(tmp_path / "index")
+
+
+def test_two_builders_at_once_build_one_index(documents, retriever, built, tmp_path):
+    folder = tmp_path / "index"
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(build_index, documents, retriever, folder, LENGTH, OVERLAP)
+            for _ in range(2)
+        ]
+    assert [job.result() for job in jobs] == [folder, folder]
+    assert shards_of(folder) == shards_of(built)
+    assert read_index(folder).passages == read_index(built).passages
+
+
+# === Damage ===
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def places_of_values(path):
+    """Some bytes of a file; in HDF5 files, of weights, since others are not always read."""
+    if path.suffix != ".h5":
+        size = path.stat().st_size
+        return 20, size // 2, size - 20
+    found = []
+    with h5py.File(path) as file:
+        file.visititems(lambda _, x: found.append(x.id.get_offset() if hasattr(x, "size") else None))
+    return [place + 2 for place in found if place is not None]
+
+
+def test_a_flipped_byte_in_any_file_is_found(index):
+    names = [*(path.name for path in index.glob("*.npz")), "manifest.json"]
+    names += [str(path.relative_to(index)) for path in (index / "retriever").glob("*.h5")]
+    assert len(names) > 4
+    for name in names:
+        for place in places_of_values(index / name):
+            flip(index / name, place)
+            with pytest.raises(ValueError, match="damaged"):
+                read_index(index)
+            flip(index / name, place)
+    read_index(index)
+
+
+def test_changed_options_of_the_retriever_are_found(index):
+    path = index / "retriever" / "task.json"
+    text = path.read_text()
+    for old, new in [('"pooling": "mean"', '"pooling": "first"'), ('"block_size": 4', '"block_size": 2')]:
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(ValueError, match="is not the retriever that the index was built with"):
+            read_index(index)
+
+
+def test_a_lost_file_is_named(index):
+    os.unlink(index / "00001.npz")
+    with pytest.raises(FileNotFoundError, match="00001.npz is missing"):
+        read_index(index)
+    (index / "manifest.json").unlink()
+    with pytest.raises(FileNotFoundError, match="holds no packed data"):
+        read_index(index)
+
+
+def test_an_index_without_its_retriever_is_completed(index, built, documents, retriever):
+    shutil.rmtree(index / "retriever")
+    with pytest.raises(FileNotFoundError, match="retriever"):
+        read_index(index)
+    build_index(documents, retriever, index, LENGTH, OVERLAP)
+    assert read_index(index).passages == read_index(built).passages
+
+
+def test_another_retriever_in_the_folder_is_refused(index, retriever):
+    other = made.make_retriever()
+    other.set_weights([-weight for weight in retriever.get_weights()])
+    shutil.rmtree(index / "retriever")
+    other.save_to_preset(index / "retriever")
+    with pytest.raises(ValueError, match="is not the retriever that the index was built with"):
+        read_index(index)
+
+
+# === Other contents ===
+
+
+def test_a_folder_of_another_index_is_refused(index, documents, retriever, tmp_path):
+    other = made.make_retriever()
+    other.backbone.token_embedding.embeddings.assign_add(
+        np.ones_like(other.backbone.token_embedding.embeddings)
+    )
+    others = made.write_documents(tmp_path / "documents.jsonl", made.LINES[:2])
+    before = files_of(index)
+    for arguments, name in [
+        ((documents, other, index, LENGTH, OVERLAP), "retriever"),
+        ((documents, made.make_retriever(40), index, LENGTH, OVERLAP), "retriever"),
+        ((documents, made.make_retriever(pooling="first"), index, LENGTH, OVERLAP), "retriever"),
+        ((others, retriever, index, LENGTH, OVERLAP), "documents"),
+        ((documents, retriever, index, LENGTH + 1, OVERLAP), "length"),
+        ((documents, retriever, index, LENGTH, OVERLAP + 1), "overlap"),
+    ]:
+        with pytest.raises(ValueError, match=f"{index} holds packed data whose {name} is"):
+            build_index(*arguments)
+    assert files_of(index) == before
+
+
+def test_packed_data_is_not_an_index(tmp_path, retriever):
+    shards.write_manifest(
+        tmp_path, {"contents": {"unit": "documents"}, "finished": True, "shards": []}
+    )
+    with pytest.raises(ValueError, match="must hold packed passages; it holds packed documents"):
+        read_index(tmp_path)
+
+
+def test_changed_documents_are_refused(retriever, tmp_path):
+    documents = tmp_path / "texts"
+    documents.mkdir()
+    (documents / "a.txt").write_text("A text.")
+    build_index(documents, retriever, tmp_path / "index")
+    (documents / "b.txt").write_text("Another.")
+    with pytest.raises(ValueError, match="whose documents is"):
+        build_index(documents, retriever, tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        (made.LINES + made.LINES[:1], "documents has two with the id 'sky'"),
+        ([{"id": "a", "text": " "}], "passages must not be empty"),
+    ],
+)
+def test_wrong_documents_are_refused(retriever, tmp_path, lines, message):
+    documents = made.write_documents(tmp_path / "documents.jsonl", lines)
+    with pytest.raises(ValueError, match=message):
+        build_index(documents, retriever, tmp_path / "index")
+    with pytest.raises((ValueError, FileNotFoundError)):
+        read_index(tmp_path / "index")
+
+
+def test_texts_that_are_not_utf8_are_refused(retriever, tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "bad.txt").write_bytes(b"fine\n\xff")
+    with pytest.raises(ValueError, match="bad.txt is not UTF-8 text: see line 2"):
+        build_index(tmp_path / "texts", retriever, tmp_path / "index")
+
+
+def test_without_documents_there_is_no_index(retriever, tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist|nothing"):
+        build_index(tmp_path / "nothing", retriever, tmp_path / "index")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=".txt"):
+        build_index(tmp_path / "empty", retriever, tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_documents_without_text_are_left_out(retriever, tmp_path, capfd):
+    lines = [{"id": "empty-one", "text": " "}, *made.LINES[:1]]
+    documents = made.write_documents(tmp_path / "documents.jsonl", lines)
+    index = read_index(build_index(documents, retriever, tmp_path / "index"))
+    assert {passage["document"] for passage in index.passages} == {"sky"}
+    assert "1 documents have no text, such as empty-one" in capfd.readouterr().err
+
+
+def test_lengths_of_passages_are_checked(documents, retriever, tmp_path):
+    for length, overlap, message in [
+        (31, 0, "length must be at most 30, .*Received: length=31"),
+        (0, 0, "length must be a positive integer"),
+        (5, 5, "overlap must be from 0 to 4"),
+        (None, 30, "overlap must be from 0 to 29"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            build_index(documents, retriever, tmp_path / "index", length, overlap)
+    assert not (tmp_path / "index").exists()

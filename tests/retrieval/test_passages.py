@@ -1,0 +1,102 @@
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from rt_keras.data import ByteTokenizer
+from rt_keras.retrieval.passages import cut, text_of
+
+WORDS = st.lists(st.text("abé", min_size=1, max_size=9), min_size=1, max_size=25)
+SPACE = st.sampled_from([" ", "  ", "\n", "\n\n", "\t "])
+
+
+def document(text, title=""):
+    return {"id": "7", "title": title, "text": text}
+
+
+def size(text):
+    return len(text.encode())
+
+
+def places(words, passages):
+    """The first and the last word of each passage; no other word is equal to one of these."""
+    found = [passage["text"].split() for passage in passages]
+    return [(words.index(part[0]), words.index(part[-1])) for part in found]
+
+
+@settings(max_examples=200)
+@given(words=WORDS, space=SPACE, title=st.sampled_from(["", "t", "a title"]), data=st.data())
+def test_passages_cover_all_words_in_order(words, space, title, data):
+    words = [f"{number}{word}" for number, word in enumerate(words)]
+    length = data.draw(st.integers(1, 40))
+    overlap = data.draw(st.integers(0, length - 1))
+    text = data.draw(st.sampled_from(["", " "])) + space.join(words) + "\n"
+    passages = cut(document(text, title), ByteTokenizer(), length, overlap)
+    found = places(words, passages)
+    assert found[0][0] == 0 and found[-1][1] == len(words) - 1
+    for (first, last), passage in zip(found, passages):
+        assert passage["document"] == "7" and passage["title"] == title
+        assert passage["text"] == space.join(words[first : last + 1])
+        # Title and text fit, unless there is only one word or the title takes half of the length.
+        short_title = size(title) < length // 2
+        assert first == last or not short_title or size(text_of(passage)) <= length
+    for (first, last), (start, end) in zip(found, found[1:]):
+        assert first < start <= last + 1 <= end
+        # Spaces count as tokens of the next word.
+        assert sum(size(space) + size(word) for word in words[start : last + 1]) <= overlap or (
+            start == last + 1
+        )
+
+
+@settings(max_examples=60)
+@given(words=WORDS, length=st.integers(2, 40))
+@example(words=["a", "b"], length=3)
+def test_passages_are_as_long_as_they_can_be(words, length):
+    words = [f"{number}{word}" for number, word in enumerate(words)]
+    passages = cut(document(" ".join(words)), ByteTokenizer(), length)
+    found = places(words, passages)
+    for (first, last), (start, _) in zip(found, found[1:]):
+        assert start == last + 1
+        # A passage that does not begin the text has a space before its first word.
+        assert size(" ".join(words[first : last + 2])) + (first > 0) > length
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    words=st.lists(st.sampled_from(["the", "quick", "fox", "dog", "jumps,"]), min_size=1),
+    length=st.integers(4, 20),
+)
+def test_every_tokenizer_counts(tokenizer, words, length):
+    passages = cut(document(" ".join(words)), tokenizer, length)
+    assert " ".join(passage["text"] for passage in passages) == " ".join(words)
+    for passage in passages:
+        count = len(tokenizer(passage["text"]))
+        assert count <= length or " " not in passage["text"]
+
+
+def test_the_overlap_is_of_whole_words():
+    passages = cut(document("aa bb cc dd ee"), ByteTokenizer(), length=9, overlap=6)
+    assert [x["text"] for x in passages] == ["aa bb cc", "bb cc dd", "cc dd ee"]
+    passages = cut(document("aa bb cc dd ee"), ByteTokenizer(), length=9, overlap=2)
+    assert [x["text"] for x in passages] == ["aa bb cc", "dd ee"]
+
+
+def test_a_long_word_is_a_passage():
+    passages = cut(document(f"a {'b' * 30} c"), ByteTokenizer(), length=8, overlap=7)
+    assert [x["text"] for x in passages] == ["a", "b" * 30, "c"]
+
+
+def test_a_document_without_words_has_no_passages():
+    assert cut(document(" \n"), ByteTokenizer(), 4) == []
+
+
+def test_lengths_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="length must be a positive integer"):
+        cut(document("a"), ByteTokenizer(), 0)
+    for overlap in (-1, 4):
+        with pytest.raises(ValueError, match=f"from 0 to 3, .* Received: overlap={overlap}"):
+            cut(document("a"), ByteTokenizer(), 4, overlap)
+
+
+def test_a_title_is_above_the_text():
+    assert text_of({"title": "tale", "text": "Once"}) == "tale\nOnce"
+    assert text_of({"title": "", "text": "Once"}) == "Once"

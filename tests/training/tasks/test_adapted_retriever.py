@@ -1,0 +1,94 @@
+import json
+
+import pytest
+
+import rt_keras
+from rt_keras import cli
+from rt_keras.layers import FullHeads
+from rt_keras.training.config import make_config
+from rt_keras.training.experiment import Experiment, load_model
+from rt_keras.training.tasks import TASKS, task_of
+from tests.models.adapted.llama_folder import write_llama
+from tests.models.adapted.sentence_folder import write_embedder
+
+QUESTIONS = ["who sat", "what is the end", "where is the dog", "what is a cat"]
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    model = rt_keras.adapt(write_embedder(tmp_path_factory.mktemp("sentences")), [FullHeads(2)])
+    folder = tmp_path_factory.mktemp("adapted")
+    model.save_to_preset(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("questions")
+    lines = [{"question": x, "passages": [f"the {x}"], "negatives": ["it"]} for x in QUESTIONS]
+    for split in ("train", "validation", "test"):
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+def settings(preset, questions, **more):
+    return {
+        "model.kind": "adapted_retriever",
+        "model.preset": str(preset),
+        "data.name": "question_folder",
+        "data.directory": str(questions),
+        "data.data_dir": str(questions / "prepared"),
+        "data.sequence_length": 12,
+        "data.question_length": 8,
+        "data.num_negatives": 1,
+        "data.batch_size": 2,
+        **more,
+    }
+
+
+def test_its_inputs_are_those_of_the_model(preset, questions):
+    experiment = Experiment(make_config(settings(preset, questions)))
+    spec = experiment.task.example_spec(experiment, batch_size=2)
+    batch = next(iter(experiment.training_batches()))
+    assert sorted(spec[0]["question"]) == ["padding_mask", "segment_ids", "token_ids"]
+    for part, expected in (("question", [2, 8]), ("passages", [2, 2, 12])):
+        for name, tensor in batch[0][part].items():
+            assert tensor.shape == spec[0][part][name].shape == expected
+            assert tensor.dtype == spec[0][part][name].dtype
+    model = experiment.make_model()
+    assert task_of(model) is TASKS["adapted_retriever"] and model.question_length == 8
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("model.num_layers", 3, "model.num_layers is 3, but the model of kind adapted_retriever"),
+        ("trainer.gradient_accumulation_steps", 2, "for kind adapted_retriever it must be 1"),
+        ("data.num_passages", 3, "does not use this key"),
+    ],
+)
+def test_keys_that_do_not_apply(preset, questions, key, value, message):
+    with pytest.raises(ValueError, match=message):
+        make_config(settings(preset, questions, **{key: value}))
+
+
+def test_a_language_model_is_no_retriever(questions, tmp_path):
+    model = rt_keras.adapt(write_llama(tmp_path), [FullHeads(4)])
+    model.save_to_preset(tmp_path / "preset")
+    experiment = Experiment(make_config(settings(tmp_path / "preset", questions)))
+    with pytest.raises(ValueError, match="only text embedders can be used here"):
+        experiment.make_model()
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("rank", [None, 2])
+def test_trained_and_evaluated_on_the_command_line(preset, questions, tmp_path, rank, capsys):
+    keys = settings(preset, questions, **{"model.lora_rank": rank, "model.temperature": 0.1})
+    keys |= {"schedule.warmup_steps": 0, "trainer.steps": 2, "trainer.validation_every": 2}
+    sets = [word for x, y in keys.items() for word in ("--set", f"{x}={json.dumps(y)}")]
+    output = tmp_path / "run"
+    words = ["train", "--config", "finetune_retriever", *sets, "--output", str(output)]
+    assert cli.main(words) == 0, capsys.readouterr().err
+    assert load_model(output).temperature == 0.1
+    assert cli.main(["evaluate", "--model", str(output)]) == 0
+    assert "recall at 1" in capsys.readouterr().out
