@@ -173,8 +173,8 @@ class Training(CompiledFunctions, FirstBatch):
     def _loss(self, x, y, sample_weight, training):
         """Returns this replica's share of the loss of a batch, and `y_pred`; updates the mean."""
         replicas, added = self.distribute_strategy.num_replicas_in_sync, 0.0
-        if self.jit_replica and self.loss_reads_all_replicas:
-            y_pred, added = self._compiled_outputs(x, y, training)
+        if self.loss_reads_all_replicas and replicas > 1:
+            y_pred, added = self._outputs_and_losses(x, y, training)
         else:
             y_pred = self.step_outputs(x, y, training)
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
@@ -184,15 +184,17 @@ class Training(CompiledFunctions, FirstBatch):
         mean.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return loss, y_pred
 
-    def _compiled_outputs(self, x, y, training):
-        """Returns `step_outputs` and the sum of the layers' losses, compiled by XLA."""
+    def _outputs_and_losses(self, x, y, training):
+        """Returns `step_outputs` and the sum of the layers' losses, before replicas meet."""
 
-        @tf.function(jit_compile=True)
         def outputs_and_losses(x, y):
             return self.step_outputs(x, y, training), tf.add_n([*self.losses, 0.0])
 
+        if self.jit_replica:
+            outputs_and_losses = tf.function(outputs_and_losses, jit_compile=True)
         outputs = outputs_and_losses(x, y)
-        # The layers hold tensors from inside the function.
+        # The layers hold tensors from inside the function. While this replica waits for the others,
+        # they would also get those of another replica.
         clear_losses(self)
         return outputs
 

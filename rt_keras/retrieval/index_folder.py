@@ -86,7 +86,7 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
     def read(first):
         passages = _passages(documents, preprocessor.tokenizer, length, overlap)
         # In the batches of an uninterrupted build, whose embeddings may be rounded otherwise.
-        start = first - first % TEXTS_AT_ONCE
+        start = first - first % PASSAGES_AT_ONCE
         records = _records(retriever, itertools.islice(passages, start, None))
         return itertools.islice(records, first - start, None)
 
@@ -237,20 +237,13 @@ def _passages(documents, tokenizer, length, overlap):
         progress.say_once(f"{len(empty):,} documents have no text, such as {empty[0]}")
 
 
-def _records(retriever, passages, first):
-    """Yields the embedding of each passage from `first` on and its JSON text, as bytes.
-
-    The passages of a call of the retriever do not depend on `first`, since even the last bits of
-    embeddings must not: a file that is written again must be the same.
-    """
-    start = 0
+def _records(retriever, passages):
+    """Yields the embedding of each passage and its JSON text, as bytes."""
     while batch := list(itertools.islice(passages, PASSAGES_AT_ONCE)):
-        if first < start + len(batch):
-            vectors = retriever.embed_texts([text_of(passage) for passage in batch])
-            for vector, passage in list(zip(vectors, batch))[max(first - start, 0) :]:
-                text = json.dumps(passage, ensure_ascii=False).encode()
-                yield vector.tobytes() + text
-        start += len(batch)
+        vectors = retriever.embed_texts([text_of(passage) for passage in batch])
+        for vector, passage in zip(vectors, batch):
+            text = json.dumps(passage, ensure_ascii=False).encode()
+            yield vector.tobytes() + text
 
 
 def _save(path, records, features):
