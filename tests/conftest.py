@@ -220,3 +220,20 @@ def tiny_run(tiny_settings, tmp_path_factory):
         "tiny_run",
         lambda folder: run.train(config.make_config(tiny_settings), folder, verbose=0),
     )
+
+
+@pytest.fixture(scope="session")
+def retrieval_folder(tmp_path_factory):
+    """A folder of "documents.jsonl", "retriever", "reader" and "index"; not to be changed."""
+    from rt_keras.retrieval import build_index
+    from tests.retrieval import made
+
+    def make(folder):
+        folder.mkdir()
+        made.write_documents(folder / "documents.jsonl")
+        made.make_reader().save_to_preset(folder / "reader")
+        retriever = made.make_retriever()
+        retriever.save_to_preset(folder / "retriever")
+        build_index(folder / "documents.jsonl", retriever, folder / "index")
+
+    return made_once(tmp_path_factory, "retrieval", make)

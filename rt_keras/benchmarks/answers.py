@@ -26,7 +26,7 @@ NUMBERS = {
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Scores a reader's answers to test questions by KILT's measures. The table also has the "
+        "Scores a reader's answers to held-out questions by KILT's measures. The table also has the "
         "reader with random passages and with none, the question itself, a random answer and the "
         "longest answer of training. If these score as well, the passages did not help."
     )
@@ -41,9 +41,11 @@ def add_arguments(parser):
     add_options(parser, needed, required=True)
     meaning = "the folder of the index that finds the passages (default: those of the questions)"
     add_options(parser, {"--index DIR": meaning})
+    meaning = "the split of the questions: validation or test (default: test)"
+    add_options(parser, {"--split": meaning}, choices=("validation", "test"), default="test")
     numbers = {
-        "questions": (1000, "maximum number of test questions"),
-        "answered": (50, "maximum number of test questions for which answers are generated"),
+        "questions": (1000, "maximum number of questions"),
+        "answered": (50, "maximum number of questions for which answers are generated"),
         "batch_size": (8, "questions in a batch"),
         "seed": (0, "seed of what is drawn at random"),
     }
@@ -66,10 +68,10 @@ def main(args):
     if task.generates != "answer":
         raise ValueError(f"--model {args.model} holds a {task.kind} model, not a reader")
     reader.compile(sampler=_sampler(reader, args))
-    training, tests = (_questions(args.data, split) for split in ("train", "test"))
+    training, tests = (_questions(args.data, split) for split in ("train", args.split))
     tests = tests[: args.questions]
     if not tests:
-        raise ValueError(f"--data {args.data} has no test questions with answers")
+        raise ValueError(f"--data {args.data} has no questions with answers in {args.split}")
     found = _found(args, tests, reader.preprocessor.num_passages)
     # The documents count only where the reader has read their passages.
     rows = [
@@ -79,7 +81,7 @@ def main(args):
     rows += _control_rows(training, tests[: args.answered], args.seed)
     copies = paraphrases([x["question"] for x in tests], [x["question"] for x in training])
     _print(rows)
-    print(f"{copies:.1%} of {len(tests):,} test questions have a paraphrase in training")
+    print(f"{copies:.1%} of {len(tests):,} questions have a paraphrase in training")
     return {"machine": machine.describe(), "paraphrases": copies, "figures": rows}
 
 

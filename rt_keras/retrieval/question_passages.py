@@ -31,6 +31,26 @@ def retrieve(index, name, directory, output, num_passages, num_negatives=0, data
     Raises:
         FileExistsError: if `output` is not new or empty.
         ValueError: if neither passages nor negatives are requested, or a question is wrong.
+
+    Example:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from rt_keras import data, layers, models
+    >>> from rt_keras.retrieval import ExactIndex, Index
+    >>> backbone = models.RoutingTransformerEncoderBackbone(
+    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
+    >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
+    >>> texts = ["blue sky", "deep sea"]
+    >>> passages = [{"document": x, "title": "", "text": x} for x in texts]
+    >>> index = Index(retriever, passages, ExactIndex(retriever.embed_texts(texts)))
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "test.jsonl").write_text('{"question": "deep sea"}')
+    >>> retrieve(index, "question_folder", folder, folder / "found", 1, data_dir=folder)
+    {'test': 1}
+    >>> (folder / "found" / "test.jsonl").read_text()
+    '{"answers": [], ..., "passages": ["deep sea"], "question": "deep sea"}\\n'
     """
     if num_passages < 0 or num_negatives < 0 or not num_passages + num_negatives:
         raise ValueError(

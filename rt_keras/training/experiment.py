@@ -119,8 +119,8 @@ def load_model(path, dtype=None):
 def start_from(model, path):
     """Copies the weights of a trained model to a new one.
 
-    If both models have the same class, all weights are copied. Otherwise, only the weights of the
-    backbone are.
+    If the class of the new model is that of the trained one or a subclass, all weights are copied.
+    Otherwise, only the weights of the backbone are.
 
     Args:
         model: the new model.
@@ -141,7 +141,7 @@ def start_from(model, path):
     True
     """
     trained = load_model(path)
-    if type(trained) is not type(model):
+    if not isinstance(model, type(trained)):
         model, trained = model.backbone, trained.backbone
     pairs = list(itertools.zip_longest(model.weights, trained.weights))
     for ours, theirs in pairs:

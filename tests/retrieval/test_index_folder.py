@@ -26,7 +26,7 @@ def small_shards():
     """An index in several files, and several batches of texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_folder, "SHARD_BYTES", SHARD_BYTES)
-        patch.setattr(index_folder, "TEXTS_AT_ONCE", 4)
+        patch.setattr(index_folder, "PASSAGES_AT_ONCE", 4)
         yield
 
 
@@ -141,7 +141,7 @@ def test_an_interrupted_build_resumes_to_equal_bytes(
 
 
 def test_a_resumed_build_embeds_in_the_same_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_folder, "SHARD_BYTES", 200)
+    monkeypatch.setattr(index_folder, "SHARD_BYTES", 190)
     # Batches with a long text are padded to 128 tokens, and others to 64.
     retriever = made.make_retriever(130)
     texts = ["a short text", "one", "more of it", "long " * 24, *["short again"] * 7]
@@ -175,7 +175,7 @@ BUILD = """
 import os, signal, sys
 from rt_keras.retrieval import build_index, index_folder
 from tests.retrieval import made, test_index_folder as tests
-index_folder.SHARD_BYTES, index_folder.TEXTS_AT_ONCE = tests.SHARD_BYTES, 4
+index_folder.SHARD_BYTES, index_folder.PASSAGES_AT_ONCE = tests.SHARD_BYTES, 4
 documents, folder, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
 save, count = index_folder._save, 0
 def save_or_die(path, records, features):

@@ -1,0 +1,112 @@
+import json
+
+import pytest
+
+from rt_keras.cli import ask
+from rt_keras.retrieval import read_index
+from rt_keras.retrieval.passages import text_of
+from rt_keras.training.experiment import load_model
+from tests.cli.checks import assert_one_line
+
+QUESTIONS = ["what is blue?", "who eats squid?"]
+
+
+@pytest.fixture
+def ask_with(run, retrieval_folder, tmp_path):
+    """Runs the command; returns the values that it writes, and its output."""
+
+    def ask_with(*options, reader=True):
+        model = ["--model", retrieval_folder / "reader"] if reader else []
+        path = tmp_path / "answers.json"
+        command = ["ask", "--index", retrieval_folder / "index", *model, "--json", path]
+        status, output, error = run(*command, *options)
+        assert status == 0, error
+        return json.loads(path.read_text())["answers"], output
+
+    return ask_with
+
+
+@pytest.fixture(scope="module")
+def index(retrieval_folder):
+    return read_index(retrieval_folder / "index")
+
+
+def answers_of(folder, questions, passages):
+    """The likeliest answers to questions from the passages of each."""
+    reader = load_model(folder / "reader")
+    reader.compile(sampler="greedy")
+    return [
+        "".join(reader.stream_answer(question, reader.read_passages(list(map(text_of, found)))))
+        for question, found in zip(questions, passages)
+    ]
+
+
+@pytest.mark.end_to_end
+def test_each_question_has_an_answer_and_its_sources(ask_with, index, retrieval_folder):
+    found, output = ask_with(*QUESTIONS, "--top-p", 0)
+    passages = index.search(QUESTIONS, 2)
+    answers = answers_of(retrieval_folder, QUESTIONS, passages)
+    for line, question, answer, sources in zip(found, QUESTIONS, answers, passages, strict=True):
+        assert (line["question"], line["answer"]) == (question, answer)
+        assert [x["text"] for x in line["sources"]] == [x["text"] for x in sources]
+        assert set(line["sources"][0]) == {"document", "title", "text", "score"}
+        first = sources[0]
+        assert f"{answer}\n[1] {first['document']} ({first['score']:.2f}): {first['text']}" in output
+
+
+@pytest.mark.end_to_end
+def test_kept_passages_answer_all_questions(ask_with, index, retrieval_folder):
+    found, _ = ask_with(*QUESTIONS, "--top-p", 0, "--keep-passages")
+    passages = index.search(QUESTIONS[:1], 2) * 2
+    assert [line["sources"] for line in found] == [found[0]["sources"]] * 2
+    assert [x["text"] for x in found[1]["sources"]] == [x["text"] for x in passages[0]]
+    answers = answers_of(retrieval_folder, QUESTIONS, passages)
+    assert [line["answer"] for line in found] == answers
+
+
+@pytest.mark.end_to_end
+def test_a_seed_repeats_answers(ask_with):
+    options = [QUESTIONS[0], "--top-p", 0.9, "--max-length", 4, "--passages", 1]
+    first, again, other = (ask_with(*options, "--seed", seed)[0] for seed in (1, 1, 2))
+    assert first == again != other
+    assert len(first[0]["sources"]) == 1 and len(first[0]["answer"]) <= 4
+
+
+def test_without_a_reader_the_passages_are_printed(ask_with, index, monkeypatch):
+    monkeypatch.setattr(ask, "SHOWN", 10)
+    found, output = ask_with(QUESTIONS[0], "--passages", 3, reader=False)
+    (passages,) = index.search(QUESTIONS[:1], 3)
+    (line,) = found
+    assert line["answer"] is None
+    assert [x["text"] for x in line["sources"]] == [x["text"] for x in passages]
+    for number, passage in enumerate(passages, start=1):
+        shown = f"{' '.join(passage['text'].split())[:10]}..."
+        name, score = passage["document"], passage["score"]
+        assert f"[{number}] {name} ({score:.2f}): {shown}\n" in output
+    # There are fewer than are wanted.
+    found, _ = ask_with(QUESTIONS[0], "--passages", 999, reader=False)
+    assert len(found[0]["sources"]) == len(index.passages)
+
+
+@pytest.mark.parametrize(
+    "options, parts",
+    [
+        (["--index", "nothing"], ["nothing holds no packed data"]),
+        (["--model", "nothing"], ["nothing"]),
+        (["--model", "RETRIEVER"], ["holds a retriever model, not a reader"]),
+        ([" "], ["QUESTION must not be empty"]),
+        (["q" * 17], ["at most 16 tokens, question_length. Received: 17 tokens"]),
+        (["--passages", 3], ["--passages must be at most 2"]),
+        (["--passages", 0], ["--passages must be at least 1. Received: 0"]),
+        (["--max-length", 0], ["--max-length must be at least 1. Received: 0"]),
+        (["--top-p", 1.5], ["--top-p must be from 0 to 1. Received: 1.5"]),
+        (["--top-p", -0.1], ["--top-p must be from 0 to 1. Received: -0.1"]),
+        (["--top-p", "nan"], ["--top-p must be from 0 to 1. Received: nan"]),
+    ],
+)
+def test_wrong_use_is_refused_in_one_line(run, retrieval_folder, options, parts):
+    options = [retrieval_folder / "retriever" if x == "RETRIEVER" else x for x in options]
+    command = ["ask", "--index", retrieval_folder / "index", "--model", retrieval_folder / "reader"]
+    status, output, error = run(*command, "a", *options)
+    assert_one_line(status, error, *parts)
+    assert "[1]" not in output or options == ["q" * 17]

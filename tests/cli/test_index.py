@@ -1,0 +1,61 @@
+import json
+
+import pytest
+
+from rt_keras.retrieval import read_index
+from tests.cli.checks import assert_one_line
+from tests.retrieval import made
+
+
+def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
+    command = ["index", "--documents", retrieval_folder / "documents.jsonl"]
+    command += ["--retriever", retrieval_folder / "retriever", "--output", tmp_path / "index"]
+    command += ["--passage-length", 20, "--overlap", 5, "--json", tmp_path / "index.json"]
+    status, output, error = run(*command)
+    assert status == 0, error
+    found = json.loads((tmp_path / "index.json").read_text())
+    passages = read_index(tmp_path / "index").passages
+    assert found["index"] == str(tmp_path / "index") and found["passages"] == len(passages) > 6
+    files = list((tmp_path / "index").glob("*.npz"))
+    assert found["bytes"] == sum(path.stat().st_size for path in files)
+    assert f"the index {tmp_path / 'index'} has {len(passages)} passages: " in output
+    assert run(*command)[:2] == (0, output)
+    status, _, error = run(*command, "--overlap", 4)
+    assert_one_line(status, error, "whose overlap is 5, not 4")
+
+
+@pytest.mark.parametrize(
+    "changes, parts",
+    [
+        ({"--documents": "nothing"}, ["--documents is nothing, which does not exist"]),
+        ({"--documents": "."}, [".txt"]),
+        ({"--documents": "other.csv"}, [".jsonl or .json"]),
+        ({"--documents": "twice.jsonl"}, ["two with the id 'sky'"]),
+        ({"--documents": "empty.jsonl"}, ["has no documents"]),
+        ({"--documents": "bad.jsonl"}, ["bad.jsonl, line 1: it is not UTF-8 text"]),
+        ({"--retriever": "nothing"}, ["nothing"]),
+        ({"--retriever": "READER"}, ["holds a reader model, not a retriever"]),
+        ({"--passage-length": 31}, ["must be at most 30", "Received: "]),
+        ({"--passage-length": 0}, ["length must be", "0"]),
+        ({"--overlap": 30}, ["overlap must be from 0 to 29"]),
+        ({"--overlap": -1}, ["overlap must be from 0 to 29"]),
+    ],
+)
+def test_wrong_use_is_refused_in_one_line(
+    run, retrieval_folder, tmp_path, monkeypatch, changes, parts
+):
+    monkeypatch.chdir(tmp_path)
+    made.write_documents(tmp_path / "twice.jsonl", made.LINES + made.LINES[:1])
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "bad.jsonl").write_bytes(b'{"id": "\xff"}\n')
+    (tmp_path / "other.csv").write_text("a,b\n")
+    options = {
+        "--documents": retrieval_folder / "documents.jsonl",
+        "--retriever": retrieval_folder / "retriever",
+        "--output": tmp_path / "index",
+        **changes,
+    }
+    if options["--retriever"] == "READER":
+        options["--retriever"] = retrieval_folder / "reader"
+    status, _, error = run("index", *(part for option in options.items() for part in option))
+    assert_one_line(status, error, *parts)
