@@ -67,14 +67,8 @@ class PromptReading(Decoding):
             "reading the prompt", total, "chunks", verbose=verbose if total > 1 else 0
         ) as update:
             for rows, chunks in groups:
-                of_rows = functools.partial(tf.gather, indices=rows)
-                if state is None:
-                    cache = self.new_cache(len(rows), room)
-                elif len(groups) == 1:
-                    cache = state["cache"]
-                else:
-                    cache = tf.nest.map_structure(of_rows, state["cache"])
-                caches.append(list(cache))
+                # No other name for the empty cache, which would keep it in memory.
+                caches.append(self._cache_of_rows(rows, state, room))
                 parts = [
                     _part(tokens[rows], counts[rows], start[rows], *bounds) for bounds in chunks
                 ]
@@ -85,6 +79,15 @@ class PromptReading(Decoding):
                         hidden[rows, first : first + width] = states[:, :width]
                     update(advance=1)
         return _joined(caches, [rows for rows, _ in groups]), hidden, room
+
+    def _cache_of_rows(self, rows, state, room):
+        """Returns the list of the caches of all blocks, of some rows, before a prompt is read."""
+        if state is None:
+            return list(self.new_cache(len(rows), room))
+        if len(rows) == len(state["count"]):
+            return list(state["cache"])
+        of_rows = functools.partial(tf.gather, indices=rows)
+        return list(tf.nest.map_structure(of_rows, state["cache"]))
 
     def _reads_chunks(self):
         """Returns True if all heads read chunks, at a different position in each row."""
