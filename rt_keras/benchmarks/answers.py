@@ -1,7 +1,5 @@
 """`rt-keras benchmark answers`: answers of a reader, beside controls that need no understanding."""
 
-import numpy as np
-
 from rt_keras import progress
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.retrieval import bm25
@@ -26,9 +24,9 @@ NUMBERS = {
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Scores a reader's answers to held-out questions by KILT's measures. The table also has the "
-        "reader with random passages and with none, the question itself, a random answer and the "
-        "longest answer of training. If these score as well, the passages did not help."
+        "Scores a reader's answers to held-out questions by KILT's measures. The table also has "
+        "the reader with random passages and with none, the question itself, a random answer and "
+        "the longest answer of training. If these score as well, the passages did not help."
     )
     parser.epilog = (
         "example: rt-keras benchmark answers --model runs/reader --index index --data questions "
@@ -129,6 +127,8 @@ def _found(args, tests, count):
 
 def _passages(tests, seed):
     """Returns the passages of questions, those of other questions, and none; see `READ`."""
+    import numpy as np
+
     own = [test["passages"] for test in tests]
     shift = np.random.default_rng(seed).integers(1, max(len(tests), 2))
     return own, [*own[shift:], *own[:shift]], [[] for _ in tests]
@@ -172,6 +172,8 @@ def _answers(reader, tests, passages, batch_size):
 
 def _control_rows(training, tests, seed):
     """Returns the scores of answers that no model gives."""
+    import numpy as np
+
     answers = [example["answers"][0] for example in training]
     if not answers:
         return []
@@ -214,6 +216,8 @@ def paraphrases(questions, others):
     Args:
         questions, others: lists of strings.
     """
+    import numpy as np
+
     from rt_keras.training.answers import score_answer
 
     if not others:

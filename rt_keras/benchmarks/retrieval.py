@@ -5,8 +5,6 @@ import logging
 import statistics
 import time
 
-import numpy as np
-
 from rt_keras import extras, progress
 from rt_keras.benchmarks import machine
 from rt_keras.options import add_integers, add_options, check_at_least_one, load_model
@@ -120,10 +118,13 @@ def fused(rankings):
     Source: Cormack et al. 2009, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank
     Learning Methods.
 
+    >>> import numpy as np
     >>> found = fused([np.array([[0, 1, 2]]), np.array([[1, 0, 3]]), np.array([[1, 2, 0]])])
     >>> found[0].tolist()
     [1, 0, 2, 3]
     """
+    import numpy as np
+
     found = []
     for rows in zip(*rankings):
         scores = {}
@@ -136,6 +137,8 @@ def fused(rankings):
 
 def _scores(rankings, right):
     """Returns the scores of rankings; a passage that is not ranked counts as never found."""
+    import numpy as np
+
     from rt_keras.training.tasks.retriever import scores_of_ranks
 
     ranks = []
@@ -176,6 +179,8 @@ def bm25(questions, passages, count, stopwords="english"):
 
 def _ranked(folder, questions, passages):
     """Ranks passages by the retriever of a folder."""
+    import numpy as np
+
     from rt_keras.retrieval import ExactIndex
 
     retriever, task = load_model(folder)

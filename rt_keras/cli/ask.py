@@ -63,12 +63,19 @@ def _load_reader(args):
     """Loads the reader with its sampler."""
     import keras_hub
 
+    from rt_keras.models.routing_transformer_reader_preprocessor import check_question
+
     reader, task = options.load_model(args.model)
     if task.generates != "answer":
         raise ValueError(f"--model {args.model} holds a {task.kind} model, not a reader")
+    for question in args.questions:
+        check_question(question, reader.preprocessor)
     most = reader.preprocessor.num_passages
     if args.passages is not None and args.passages > most:
-        raise ValueError(f"--passages must be at most {most}, the passages that the reader reads")
+        raise ValueError(
+            f"--passages must be at most {most}, the passages that the reader reads. "
+            f"Received: {args.passages}"
+        )
     if not 0 <= args.top_p <= 1:
         raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
     sampler = keras_hub.samplers.GreedySampler()

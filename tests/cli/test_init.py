@@ -23,6 +23,8 @@ COMMANDS = [
     ["benchmark", "decode"],
     ["benchmark", "documents"],
     ["benchmark", "speech"],
+    ["benchmark", "retrieval"],
+    ["benchmark", "answers"],
     ["benchmark", "images"],
     ["benchmark", "input"],
     ["benchmark", "model"],
