@@ -19,6 +19,13 @@ def test_without_a_terminal_there_is_one_line(capsys):
     assert capsys.readouterr() == ("", "counting\n")
 
 
+def test_a_line_is_said_once(capsys):
+    progress.say_once.cache_clear()
+    for line in ("one", "two", "one"):
+        progress.say_once(line)
+    assert capsys.readouterr().err == "one\ntwo\n"
+
+
 def test_verbose_0_is_silent(capsys):
     assert list(progress.track("abc", "spelling", verbose=0)) == ["a", "b", "c"]
     assert capsys.readouterr() == ("", "")

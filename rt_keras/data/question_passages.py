@@ -8,8 +8,8 @@ from rt_keras import progress
 def retrieval_pairs(questions, num_negatives=0):
     """Keeps one right passage of each question, and passages that do not answer it.
 
-    The right passage is the first of "passages" or, if there are none, of "answers". Questions with
-    neither are left out, and their number is printed once.
+    The right passage is the first of "passages" or, if there are none, of "answers"; those without
+    text do not count. Questions with neither are left out, and their number is printed once.
 
     Args:
         questions: `tf.data.Dataset`, as from `load_question_answers`.
@@ -30,7 +30,7 @@ def retrieval_pairs(questions, num_negatives=0):
     """
 
     def pair(example):
-        right = [*example["passages"], *example["answers"]][:1]
+        right = [x for x in (*example["passages"], *example["answers"]) if x.strip()][:1]
         wrong = example["negatives"][:num_negatives]
         if len(wrong) < num_negatives:
             raise ValueError(

@@ -51,7 +51,9 @@ def test_each_question_has_an_answer_and_its_sources(ask_with, index, retrieval_
         assert [x["text"] for x in line["sources"]] == [x["text"] for x in sources]
         assert set(line["sources"][0]) == {"document", "title", "text", "score"}
         first = sources[0]
-        assert f"{answer}\n[1] {first['document']} ({first['score']:.2f}): {first['text']}" in output
+        assert (
+            f"{answer}\n[1] {first['document']} ({first['score']:.2f}): {first['text']}" in output
+        )
 
 
 @pytest.mark.end_to_end
@@ -109,4 +111,4 @@ def test_wrong_use_is_refused_in_one_line(run, retrieval_folder, options, parts)
     command = ["ask", "--index", retrieval_folder / "index", "--model", retrieval_folder / "reader"]
     status, output, error = run(*command, "a", *options)
     assert_one_line(status, error, *parts)
-    assert "[1]" not in output or options == ["q" * 17]
+    assert not output

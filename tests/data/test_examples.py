@@ -98,3 +98,17 @@ def test_bad_numbers(packed):
         shuffled_batches(packed, 0)
     with pytest.raises(ValueError, match="multiple of the number of workers, 2"):
         shuffled_batches(packed, 3, share=(0, 2))
+
+
+def test_rows_of_strings_are_read_as_they_were(tmp_path):
+    rows = [[b"a", b""], [b"\xff\x00", "é".encode()], [b"b", b"c"]]
+    texts = tf.data.Dataset.from_tensor_slices({"rows": rows, "grid": [[row] for row in rows]})
+    packed = pack_examples(texts, tmp_path / "packed")
+    batches = shuffled_batches(packed, 3)
+    assert batches.element_spec == {
+        "rows": tf.TensorSpec([3, 2], tf.string),
+        "grid": tf.TensorSpec([3, 1, 2], tf.string),
+    }
+    (batch,) = batches.take(1).as_numpy_iterator()
+    assert sorted(batch["rows"].tolist()) == sorted(rows)
+    assert batch["grid"][:, 0].tolist() == batch["rows"].tolist()

@@ -11,6 +11,8 @@ PREPROCESSORS = {
     models.RoutingTransformerMaskedLMPreprocessor: "mask_selection_length",
     models.RoutingTransformerTextClassifierPreprocessor: "sequence_length",
     models.RoutingTransformerSpanPredictorPreprocessor: "sequence_length",
+    models.RoutingTransformerTextEmbedderPreprocessor: "sequence_length",
+    models.RoutingTransformerReaderPreprocessor: "answer_length",
 }
 
 
@@ -31,7 +33,7 @@ def test_config_makes_an_equal_preprocessor(cls):
     assert cls.from_config({**config}).get_config() == config
 
 
-@pytest.mark.parametrize("name", ["MaskedLM", "TextClassifier"])
+@pytest.mark.parametrize("name", ["MaskedLM", "TextClassifier", "TextEmbedder"])
 def test_encoders_get_one_sequence_without_segment_ids(name):
     preprocessor = getattr(models, f"RoutingTransformer{name}Preprocessor")(ByteTokenizer(), 8)
     inputs, *_ = preprocessor((["ab"], ["c"]), [1])

@@ -9,8 +9,8 @@ def test_it_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
     changes = {
         '["docstrings", ': '["docstrings", "--limit", "300", ',
+        "steps = 250": "steps = 4",
         "steps = 300": "steps = 4",
-        "steps = 500": "steps = 4",
         '"model.hidden_dim": 64': '"model.hidden_dim": 16',
         "steps // 10": "1",
     }

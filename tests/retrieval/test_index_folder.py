@@ -247,7 +247,9 @@ def places_of_values(path):
         return 20, size // 2, size - 20
     found = []
     with h5py.File(path) as file:
-        file.visititems(lambda _, x: found.append(x.id.get_offset() if hasattr(x, "size") else None))
+        file.visititems(
+            lambda _, x: found.append(x.id.get_offset() if hasattr(x, "size") else None)
+        )
     return [place + 2 for place in found if place is not None]
 
 
@@ -267,7 +269,10 @@ def test_a_flipped_byte_in_any_file_is_found(index):
 def test_changed_options_of_the_retriever_are_found(index):
     path = index / "retriever" / "task.json"
     text = path.read_text()
-    for old, new in [('"pooling": "mean"', '"pooling": "first"'), ('"block_size": 4', '"block_size": 2')]:
+    for old, new in [
+        ('"pooling": "mean"', '"pooling": "first"'),
+        ('"block_size": 4', '"block_size": 2'),
+    ]:
         assert old in text
         path.write_text(text.replace(old, new))
         with pytest.raises(ValueError, match="is not the retriever that the index was built with"):

@@ -88,6 +88,7 @@ ENCODERS = {
     "masked_lm": {},
     "text_classifier": {"data.name": "csv_folder"},
     "span": {"data.name": "squad"},
+    "retriever": {"data.name": "question_folder"},
 }
 
 

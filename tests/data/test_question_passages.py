@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras import progress
+from rt_keras.data.question_passages import reading_examples, retrieval_pairs
+
+LISTS = ("answers", "passages", "negatives", "documents")
+QUESTIONS = [
+    {"question": "a?", "answers": ["A", "AA"], "passages": ["a1", "a2", "a3"], "negatives": ["x"]},
+    {"question": "é?", "answers": [" ", "É"], "negatives": ["x", "y"]},
+    {"question": "c?", "passages": ["c1"], "negatives": ["x", "y", "z"]},
+    {"question": "d?", "negatives": ["x"]},
+]
+
+
+@pytest.fixture(autouse=True)
+def lines_are_said_again():
+    progress.say_once.cache_clear()
+
+
+def make_questions(questions=QUESTIONS):
+    """Questions as `load_question_answers` returns them."""
+
+    def read():
+        for question in questions:
+            lists = {name: np.array(question.get(name, []), object) for name in LISTS}
+            yield {"question": question["question"], **lists}
+
+    specs = {name: tf.TensorSpec([None], tf.string) for name in LISTS}
+    return tf.data.Dataset.from_generator(
+        read, output_signature={"question": tf.TensorSpec([], tf.string), **specs}
+    )
+
+
+def test_pairs_have_a_right_passage_or_else_an_answer(capfd):
+    pairs = retrieval_pairs(make_questions())
+    assert pairs.element_spec == {
+        "question": tf.TensorSpec([], tf.string),
+        "passages": tf.TensorSpec([1], tf.string),
+    }
+    found = [(x["question"].decode(), x["passages"].tolist()) for x in pairs.as_numpy_iterator()]
+    assert found == [("a?", [b"a1"]), ("é?", ["É".encode()]), ("c?", [b"c1"])]
+    # It is printed once, although the set is read again.
+    assert len(list(pairs)) == 3
+    line = "1 questions have no passage and are left out\n"
+    assert capfd.readouterr().err.count(line) == 1
+
+
+def test_pairs_have_the_first_negatives():
+    pairs = list(retrieval_pairs(make_questions(QUESTIONS[1:3]), 2).as_numpy_iterator())
+    assert [pair["passages"].tolist() for pair in pairs] == [
+        ["É".encode(), b"x", b"y"],
+        [b"c1", b"x", b"y"],
+    ]
+
+
+def test_missing_negatives_are_an_error():
+    pairs = retrieval_pairs(make_questions(), 2)
+    message = r"at least 2 negatives. Received: 1 for 'a\?'"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(pairs)
+
+
+def test_reading_examples_have_the_best_passages_and_the_first_answer(capfd):
+    examples = reading_examples(make_questions(), 2)
+    assert examples.element_spec["passages"] == tf.TensorSpec([2], tf.string)
+    found = [
+        (x["question"].decode(), x["passages"].tolist(), x["answer"].decode())
+        for x in examples.as_numpy_iterator()
+    ]
+    # An answer of white space is not one.
+    assert found == [("a?", [b"a1", b"a2"], "A"), ("é?", [b"", b""], "É")]
+    assert "2 questions have no answer and are left out\n" in capfd.readouterr().err
+    batch = next(iter(examples.batch(2)))
+    assert batch["passages"].shape == (2, 2)
+
+
+def test_without_any_passage_there_are_no_pairs():
+    assert not list(retrieval_pairs(make_questions(QUESTIONS[3:])))
+    assert not list(reading_examples(make_questions(QUESTIONS[2:]), 1))

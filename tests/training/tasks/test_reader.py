@@ -1,0 +1,136 @@
+"""Readers, from a configuration to answers."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.cli import main
+from rt_keras.training import experiment
+from rt_keras.training.config import make_config
+from rt_keras.training.tasks import TASKS
+from tests.training.tasks.checks import (
+    TINY,
+    assert_batches_are_as_specified,
+    assert_resumes,
+)
+
+TASK = TASKS["reader"]
+LENGTHS = {"num_passages": 2, "passage_length": 10, "question_length": 8, "answer_length": 6}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """Keys of a configuration of questions whose answer stands in a passage."""
+    folder = tmp_path_factory.mktemp("questions")
+    for split, count in (("train", 8), ("validation", 2), ("test", 3)):
+        lines = [
+            {
+                "question": f"who is {n}?",
+                "answers": [" ", f"A{n}", "other"],
+                "passages": [f"{n} is A{n}", "x", "third"][: n + 1],
+            }
+            for n in range(count)
+        ]
+        lines.append({"question": "no answer", "passages": ["y"]})
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{split}.jsonl").write_text(text)
+    return {
+        **TINY,
+        "model.kind": "reader",
+        "data.name": "question_folder",
+        "data.directory": str(folder),
+        "data.data_dir": str(folder / "prepared"),
+        **{f"data.{name}": length for name, length in LENGTHS.items()},
+    }
+
+
+def test_batches_are_as_specified(settings):
+    assert_batches_are_as_specified(make_config(settings))
+
+
+def test_the_preprocessor_has_the_lengths_of_the_configuration(settings):
+    made = experiment.Experiment(make_config(settings))
+    assert {name: getattr(made.preprocessor, name) for name in LENGTHS} == LENGTHS
+    assert made.preprocessor.sequence_length == made.task.length(made) == 1 + 2 * 11 + 9 + 7
+    model = made.make_model()
+    assert type(model) is TASK.model_class and model.backbone.vocabulary_size == 258
+
+
+def test_examples_have_the_best_passages_and_the_first_answer(settings):
+    made = experiment.Experiment(make_config(settings))
+    examples = list(made.load_split("test").as_numpy_iterator())
+    found = {
+        example["question"]: (example["passages"].tolist(), example["answer"])
+        for example in examples
+    }
+    assert found == {
+        b"who is 0?": ([b"0 is A0", b""], b"A0"),
+        b"who is 1?": ([b"1 is A1", b"x"], b"A1"),
+        b"who is 2?": ([b"2 is A2", b"x"], b"A2"),
+    }
+
+
+def test_only_answers_are_predicted(settings):
+    made = experiment.Experiment(make_config(settings))
+    model = made.make_model()
+    examples = made.load_split("test")
+    # The last batch has one question.
+    batches = list(made.task.evaluation_batches(model, examples, 2, made.preprocessor))
+    tokenizer = made.preprocessor.tokenizer
+    answers = [example["answer"] for example in examples.as_numpy_iterator()]
+    found = [
+        tokenizer.detokenize(tf.boolean_mask(labels[row], weights[row] > 0)[:-1]).numpy()
+        for _, labels, weights in batches
+        for row in range(2)
+        if np.any(weights[row])
+    ]
+    assert found == answers
+    assert not np.any(batches[-1][2][1])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"data.sequence_length": 99}, "data.sequence_length"),
+        ({"data.num_negatives": 1}, "data.num_negatives"),
+        ({"model.temperature": 0.3}, "model.temperature"),
+        ({"model.num_encoder_layers": 1}, "model.num_encoder_layers"),
+        ({"data.num_passages": 0}, "data.num_passages"),
+        ({"data.name": "pg19"}, "data.name is 'pg19'; for kind reader it must"),
+        ({"model.max_sequence_length": 37}, "max_sequence_length"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(settings, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_config({**settings, **changes})
+
+
+def test_keys_of_readers_are_of_no_other_kind(tiny_settings):
+    for key in ("data.num_passages", "data.answer_length"):
+        with pytest.raises(ValueError, match=key):
+            make_config({**tiny_settings, key: 3})
+
+
+def test_data_named_by_a_user(settings):
+    folder = settings["data.directory"]
+    assert TASK.data_named(folder) == {"name": "question_folder", "directory": folder}
+
+
+@pytest.mark.end_to_end
+def test_a_reader_is_trained_resumed_and_answers(settings, tmp_path, monkeypatch):
+    assert_resumes({**settings, "model.dropout": 0.1}, tmp_path, monkeypatch)
+    scores = tmp_path / "scores.json"
+    assert main(["evaluate", "--model", str(tmp_path / "run"), "--json", str(scores)]) == 0
+    assert '"nats_per_token": ' in scores.read_text() and '"questions": 3' in scores.read_text()
+    model = experiment.load_model(tmp_path / "run")
+    model.compile(sampler="greedy", jit_compile=False)
+    x = {"question": "who is 1?"[:8], "passages": ["1 is A1"]}
+    answer = "".join(model.stream_answer(x["question"], model.read_passages(x["passages"])))
+    assert model.generate(x).startswith(answer.rstrip("\ufffd"))
+    # Another run starts from its weights.
+    new = experiment.Experiment(make_config(settings)).make_model()
+    experiment.start_from(new, tmp_path / "run")
+    for ours, theirs in zip(new.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

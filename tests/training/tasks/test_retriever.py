@@ -1,0 +1,195 @@
+"""Retrievers, from a configuration to scores."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.cli import main
+from rt_keras.models.contrastive import InBatchLoss
+from rt_keras.training import experiment
+from rt_keras.training.batches import validation_batches
+from rt_keras.training.config import make_config
+from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks.retriever import rank_scores
+from tests.training.tasks.checks import (
+    TINY,
+    assert_batches_are_as_specified,
+    assert_resumes,
+)
+
+TASK = TASKS["retriever"]
+
+
+def write_questions(folder):
+    """Questions whose passage has their letter; one has no passage, and is left out."""
+    folder.mkdir(exist_ok=True)
+    for split, count in (("train", 9), ("validation", 3), ("test", 5)):
+        lines = []
+        for number in range(count):
+            x = "abcdefghi"[number]
+            lines.append(
+                {
+                    "question": f"{split} {x}?",
+                    "passages": [f"it is {x}", "second"],
+                    "negatives": ["no", "never"],
+                }
+            )
+        lines[1] = {"question": f"{split} b?", "answers": ["b it is"], "negatives": ["no", "nor"]}
+        lines.append({"question": "none", "negatives": ["no", "nor"]})
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{split}.jsonl").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = write_questions(tmp_path_factory.mktemp("questions"))
+    return {
+        **TINY,
+        "model.kind": "retriever",
+        "model.projection_dim": 8,
+        "data.name": "question_folder",
+        "data.directory": str(folder),
+        "data.data_dir": str(folder / "prepared"),
+        "data.sequence_length": 16,
+        "data.question_length": 12,
+    }
+
+
+def new_model(settings):
+    """Returns an experiment, and its model with its preprocessor."""
+    made = experiment.Experiment(make_config(settings))
+    keras.utils.set_random_seed(0)
+    model = made.make_model()
+    model.preprocessor = made.preprocessor
+    model.compile(jit_compile=False)
+    return made, model
+
+
+@pytest.mark.parametrize("negatives", [0, 2])
+def test_batches_are_as_specified(settings, negatives):
+    config = make_config({**settings, "data.num_negatives": negatives})
+    assert_batches_are_as_specified(config)
+    inputs, labels, weights = next(iter(experiment.Experiment(config).training_batches()))
+    assert inputs["passages"]["token_ids"].shape == (2, 1 + negatives, 16)
+    assert inputs["question"]["token_ids"].shape == (2, 12)
+    assert labels.numpy().tolist() == [1, 1] == weights.numpy().tolist()
+
+
+def test_the_model_has_the_options_of_the_configuration(settings):
+    changes = {"model.temperature": 0.5, "model.pooling": "first"}
+    made, model = new_model({**settings, **changes})
+    assert type(model) is TASK.model_class
+    assert (model.temperature, model.pooling, model.projection_dim) == (0.5, "first", 8)
+    assert model.question_length == 12 and made.preprocessor.sequence_length == 16
+
+
+def test_more_negatives_than_there_are_is_an_error(settings):
+    config = make_config({**settings, "data.num_negatives": 3})
+    with pytest.raises(Exception, match="at least 3 negatives. Received: 2"):
+        experiment.Experiment(config).training_batches()
+
+
+def test_passages_of_padding_do_not_count(settings):
+    made, model = new_model(settings)
+    examples = made.load_split("test")
+    batches = list(made.task.evaluation_batches(model, examples, 4, made.preprocessor))
+    # The last batch has one question.
+    inputs, labels, weights = batches[-1]
+    assert labels.numpy().tolist() == [1, 0, 0, 0] == weights.numpy().tolist()
+    figures = made.task.figures(model, inputs, labels)
+    assert float(figures["nats"][0]) == pytest.approx(0, abs=1e-6)
+    assert float(figures["correct"][0]) == 1
+    # In a full batch, they are those of the loss.
+    inputs, labels, weights = batches[0]
+    figures = made.task.figures(model, inputs, labels)
+    losses = InBatchLoss(reduction=None)(labels, model(inputs))
+    np.testing.assert_allclose(figures["nats"], losses, rtol=1e-4)
+    assert float(losses[0]) > 0
+    metric = made.task.loss_metric()
+    metric.update_state(labels, model(inputs), sample_weight=weights)
+    assert float(metric.result()) == pytest.approx(float(np.mean(losses)), rel=1e-4)
+
+
+def test_validation_needs_no_negatives(settings):
+    made, model = new_model({**settings, "data.num_negatives": 2})
+    _, count, first = validation_batches(made, model, tf.distribute.get_strategy())
+    assert count == 2 and first["passages"]["token_ids"].shape == (1, 1, 16)
+    assert first["question"]["token_ids"].shape == (1, 12)
+
+
+def test_ranks_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    queries, vectors = rng.normal(size=[300, 3]), rng.normal(size=[40, 3])
+    right = rng.integers(0, 40, 300).tolist()
+    ranks = []
+    for query, number in zip(queries, right):
+        order = sorted(range(40), key=lambda other: -(query @ vectors[other]))
+        ranks.append(1 + order.index(number))
+    scores = rank_scores(queries, vectors, right)
+    for k in (1, 5, 20):
+        assert scores[f"recall_at_{k}"] == np.mean(np.array(ranks) <= k)
+    assert scores["mean_reciprocal_rank"] == pytest.approx(np.mean(1 / np.array(ranks)))
+
+
+def test_a_question_is_searched_among_all_passages_of_the_split(settings):
+    made, model = new_model(settings)
+    examples = made.load_split("test")
+    scores = made.task.text_scores(model, examples, 2, made.preprocessor)
+    pairs = list(examples.as_numpy_iterator())
+    assert len(pairs) == 5
+    queries = model.embed_texts([x["question"].decode() for x in pairs], 12)
+    vectors = model.embed_texts([x["passages"][0].decode() for x in pairs])
+    assert scores == pytest.approx(rank_scores(queries, vectors, list(range(5))))
+    assert list(scores) == [name for name, _ in made.task.text_units]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"trainer.gradient_accumulation_steps": 2},
+            "trainer.gradient_accumulation_steps is 2; for kind retriever it must be 1",
+        ),
+        ({"data.passage_length": 9}, "data.passage_length"),
+        ({"data.num_passages": 2}, "data.num_passages"),
+        ({"model.num_classes": 3}, "model.num_classes"),
+        ({"data.name": "pg19"}, "data.name is 'pg19'; for kind retriever it must"),
+        ({"model.temperature": 0}, "model.temperature"),
+        ({"model.pooling": "last"}, "model.pooling"),
+        ({"data.num_negatives": -1}, "data.num_negatives"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(settings, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_config({**settings, **changes})
+
+
+def test_keys_of_retrievers_are_of_no_other_kind(tiny_settings):
+    for key, value in (("model.temperature", 0.3), ("data.num_negatives", 1)):
+        with pytest.raises(ValueError, match=key):
+            make_config({**tiny_settings, key: value})
+
+
+def test_data_named_by_a_user(settings):
+    folder = settings["data.directory"]
+    assert TASK.data_named(folder) == {"name": "question_folder", "directory": folder}
+    with pytest.raises(ValueError, match="--data is"):
+        TASK.data_named(f"{folder}/train.jsonl")
+
+
+@pytest.mark.end_to_end
+def test_a_retriever_is_trained_resumed_and_evaluated(settings, tmp_path, monkeypatch):
+    longer = {**settings, "data.num_negatives": 1, "model.temperature": 0.1, "model.dropout": 0.1}
+    assert_resumes(longer, tmp_path, monkeypatch)
+    scores = tmp_path / "scores.json"
+    assert main(["evaluate", "--model", str(tmp_path / "run"), "--json", str(scores)]) == 0
+    text = scores.read_text()
+    for name in ("recall_at_1", "mean_reciprocal_rank", "accuracy", "nats_per_question"):
+        assert f'"{name}": ' in text
+    assert '"questions": 5' in text
+    model = experiment.load_model(tmp_path / "run")
+    assert model.question_length == 12 and model.temperature == 0.1
