@@ -222,10 +222,10 @@ def paraphrases(questions, others):
 
     if not others:
         return 0.0
-    found, _ = bm25(questions, others, count=1, stopwords=None)
+    find = bm25(others, stopwords=None)
     alike = [
-        score_answer(question, [others[number]])[1] >= PARAPHRASE
-        for question, number in zip(questions, found[:, 0].tolist())
+        score_answer(question, [others[find([question]).argmax()]])[1] >= PARAPHRASE
+        for question in questions
     ]
     return float(np.mean(alike))
 

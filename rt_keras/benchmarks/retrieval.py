@@ -10,8 +10,8 @@ from rt_keras.benchmarks import machine
 from rt_keras.options import add_integers, add_options, check_at_least_one, load_model
 from rt_keras.tables import table
 
-# Constant of reciprocal rank fusion, and the number of passages of each ranking that it reads.
-FUSION, FUSED = 60, 100
+# Weights of a retriever's scores that are tried beside those of BM25.
+WEIGHTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 NUMBERS = {
     "recall_at_1": ".3f",
     "recall_at_5": ".3f",
@@ -25,8 +25,8 @@ NUMBERS = {
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Ranks the passages of test questions, and other passages that were not in training, by "
-        "BM25, by retrievers, and by both together with reciprocal rank fusion."
+        "Ranks passages for test questions by BM25, by retrievers, and by both: the sum of "
+        "their scores, with the weight that is best on validation questions."
     )
     parser.epilog = (
         "example: rt-keras benchmark retrieval --data packages --retrievers runs/retriever minilm "
@@ -56,15 +56,16 @@ def main(args):
         A dictionary of JSON values with one entry of `figures` for each row.
     """
     check_at_least_one(args, "passages", "questions")
-    questions, passages, right = read(args.data, args.questions, args.passages)
-    print(f"{len(questions):,} questions, {len(passages):,} passages")
-    by_words, figures = bm25(questions, passages, FUSED)
-    rows = [{"retriever": "BM25", **_scores(by_words, right), **figures}]
+    tests, tuning, passages = read(args.data, args.questions, args.passages)
+    print(f"{len(tests):,} questions, {len(passages):,} passages")
+    (words, tuning_words), figures = _bm25(tests, tuning, passages)
+    rows = [{"retriever": "BM25", **scores_of(words, tests), **figures}]
     for folder in args.retrievers:
-        ranking, figures = _ranked(folder, questions, passages)
-        rows.append({"retriever": folder, **_scores(ranking, right), **figures})
-        together = fused([by_words, ranking])
-        rows.append({"retriever": f"{folder} and BM25", **_scores(together, right)})
+        (found, tuning_found), figures = _retriever(folder, tests, tuning, passages)
+        rows.append({"retriever": folder, **scores_of(found, tests), **figures})
+        weight = best_weight(tuning_words, tuning_found, tuning)
+        together = scores_of(words + weight * found, tests)
+        rows.append({"retriever": f"{folder} and BM25", **together, "weight": weight})
     lines = [
         [row["retriever"], *(format(row[x], y) if x in row else "-" for x, y in NUMBERS.items())]
         for row in rows
@@ -74,16 +75,17 @@ def main(args):
 
 
 def read(folder, num_questions, num_passages):
-    """Reads test questions and passages.
+    """Reads questions and passages.
 
     Args:
         folder: path of a folder of `QuestionFolder`.
-        num_questions: int, maximum number of questions.
-        num_passages: int, maximum number of passages.
+        num_questions: int, maximum number of questions of a split.
+        num_passages: int, maximum number of passages, those of the test questions first.
 
     Returns:
-        The questions and the passages, lists of strings, and the number of the right passage of
-        each question.
+        The test questions, the validation questions whose passages are among the passages, both
+        dictionaries from a question to the number of its right passage; and the passages, a list of
+        strings.
     """
     from rt_keras.data import load_question_answers
     from rt_keras.data.question_passages import retrieval_pairs
@@ -94,93 +96,93 @@ def read(folder, num_questions, num_passages):
             yield pair["question"].decode(), pair["passages"][0].decode()
 
     tests = list(itertools.islice(pairs("test"), num_questions))
-    others = itertools.chain.from_iterable(map(pairs, ("test", "validation", "train")))
     passages = dict.fromkeys(passage for _, passage in tests)
-    for _, passage in others:
+    for _, passage in itertools.chain.from_iterable(map(pairs, ("test", "validation", "train"))):
         if len(passages) >= num_passages:
             break
         passages.setdefault(passage)
     numbers = {passage: number for number, passage in enumerate(passages)}
-    questions = [question for question, _ in tests]
-    return questions, list(passages), [numbers[passage] for _, passage in tests]
+    tuning = [pair for pair in pairs("validation") if pair[1] in numbers][:num_questions]
+    tests, tuning = ({question: numbers[x] for question, x in some} for some in (tests, tuning))
+    return tests, tuning, list(passages)
 
 
-def fused(rankings):
-    """Joins rankings by reciprocal rank fusion: the sum over rankings of 1 / (60 + rank).
+def scores_of(scores, questions):
+    """Computes the scores of a retriever.
 
     Args:
-        rankings: list of int arrays `[questions, passages]`, each the numbers of the passages of a
-            question, the best first.
+        scores: float array `[questions, passages]`.
+        questions: dictionary from a question to the number of its right passage.
 
     Returns:
-        A list of int arrays, one for each question.
-
-    Source: Cormack et al. 2009, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank
-    Learning Methods.
-
-    >>> import numpy as np
-    >>> found = fused([np.array([[0, 1, 2]]), np.array([[1, 0, 3]]), np.array([[1, 2, 0]])])
-    >>> found[0].tolist()
-    [1, 0, 2, 3]
+        A dictionary of floats; see `rt_keras.training.tasks.retriever.scores_of_ranks`.
     """
-    import numpy as np
-
-    found = []
-    for rows in zip(*rankings):
-        scores = {}
-        for row in rows:
-            for rank, number in enumerate(row[:FUSED].tolist(), start=1):
-                scores[number] = scores.get(number, 0.0) + 1 / (FUSION + rank)
-        found.append(np.array(sorted(scores, key=lambda number: -scores[number])))
-    return found
-
-
-def _scores(rankings, right):
-    """Returns the scores of rankings; a passage that is not ranked counts as never found."""
     import numpy as np
 
     from rt_keras.training.tasks.retriever import scores_of_ranks
 
-    ranks = []
-    for ranking, number in zip(rankings, right):
-        places = np.flatnonzero(np.asarray(ranking) == number)
-        ranks.append(1 + places[0] if len(places) else np.inf)
-    return scores_of_ranks(np.array(ranks))
+    own = np.take_along_axis(scores, np.array(list(questions.values()))[:, None], axis=1)
+    return scores_of_ranks(1 + np.sum(scores > own, axis=1))
 
 
-def bm25(questions, passages, count, stopwords="english"):
-    """Ranks passages by BM25.
+def best_weight(words, found, questions):
+    """Returns the weight of a retriever's scores beside those of BM25 that ranks best.
 
     Args:
-        questions, passages: lists of strings.
-        count: int, number of passages to find for each question.
+        words, found: float arrays `[questions, passages]`, the scores of BM25 and of the retriever.
+        questions: see `scores_of`. Without any, the weight is 1.
+
+    Source: Karpukhin et al. 2020, Dense Passage Retrieval, section 5.1.
+    """
+    if not questions:
+        return 1.0
+
+    def rank(weight):
+        return scores_of(words + weight * found, questions)["mean_reciprocal_rank"]
+
+    return max(WEIGHTS, key=rank)
+
+
+def bm25(passages, stopwords="english"):
+    """Makes an index of passages for BM25.
+
+    Args:
+        passages: list of strings.
         stopwords: "english", to ignore its most frequent words, or None. Defaults to "english".
 
     Returns:
-        The numbers of the passages, int array `[questions, count]`, the best first; and a
-        dictionary of the speeds.
+        A function from a list of questions to their scores, float32 `[questions, passages]`.
     """
     with extras.needed("retrieval", "Ranking by BM25"):
         import bm25s
+    import numpy as np
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     options = {"stopwords": stopwords, "show_progress": False}
-    start = time.perf_counter()
     index = bm25s.BM25()
     index.index(bm25s.tokenize(passages, **options), show_progress=False)
-    built = time.perf_counter() - start
-    tokens = bm25s.tokenize(questions, **options)
+
+    def scores(questions):
+        rows = bm25s.tokenize(questions, return_ids=False, **options)
+        return np.stack([index.get_scores(row) for row in rows])
+
+    return scores
+
+
+def _bm25(tests, tuning, passages):
+    """Returns the scores of BM25 for both sets of questions, and its speeds."""
     start = time.perf_counter()
-    found, _ = index.retrieve(tokens, k=min(count, len(passages)), show_progress=False, n_threads=1)
-    seconds = (time.perf_counter() - start) / len(questions)
-    speed = len(passages) / built
-    return found, {"passages_per_second": speed, "seconds_per_question": seconds}
+    scores = bm25(passages)
+    built = time.perf_counter() - start
+    start = time.perf_counter()
+    found = scores(list(tests))
+    seconds = (time.perf_counter() - start) / len(tests)
+    figures = {"passages_per_second": len(passages) / built, "seconds_per_question": seconds}
+    return (found, scores(list(tuning)) if tuning else None), figures
 
 
-def _ranked(folder, questions, passages):
-    """Ranks passages by the retriever of a folder."""
-    import numpy as np
-
+def _retriever(folder, tests, tuning, passages):
+    """Returns the scores of a retriever for both sets of questions, and its figures."""
     from rt_keras.retrieval import ExactIndex
 
     retriever, task = load_model(folder)
@@ -190,18 +192,21 @@ def _ranked(folder, questions, passages):
         # Compiled before the time is taken.
         retriever.embed_texts(passages[:32])
         start = time.perf_counter()
-        index = ExactIndex(retriever.embed_texts(passages, verbose=1))
+        vectors = retriever.embed_texts(passages, verbose=1)
         built = time.perf_counter() - start
-    queries = retriever.embed_texts(questions, retriever.question_length)
-    rankings = [index.search(rows, FUSED)[1].numpy() for rows in np.array_split(queries, 10)]
-    seconds = statistics.median(_time_of_question(retriever, index, x) for x in questions[:20])
+    found, tuned = (
+        retriever.embed_texts(list(x), retriever.question_length) @ vectors.T
+        for x in (tests, tuning)
+    )
+    index = ExactIndex(vectors)
+    times = [_time_of_question(retriever, index, x) for x in list(tests)[:20]]
     figures = {
         "passages_per_second": len(passages) / built,
-        "seconds_per_question": seconds,
+        "seconds_per_question": statistics.median(times),
         "weights": retriever.count_params(),
         "passage_length": retriever.preprocessor.sequence_length,
     }
-    return np.concatenate(rankings), figures
+    return (found, tuned), figures
 
 
 def _time_of_question(retriever, index, question):

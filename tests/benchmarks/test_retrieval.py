@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rt_keras import cli
-from rt_keras.benchmarks.retrieval import bm25, fused, read
+from rt_keras.benchmarks.retrieval import best_weight, bm25, read, scores_of
 
 WORDS = ["sky", "sea", "cat", "dog", "sun", "air", "tree", "rock"]
 
@@ -22,24 +22,35 @@ def folder(tmp_path_factory):
 
 
 def test_passages_of_tests_come_first(folder):
-    questions, passages, right = read(folder, num_questions=1, num_passages=4)
+    tests, tuning, passages = read(folder, num_questions=1, num_passages=3)
     words = [passage.split()[5] for passage in passages]
-    assert questions == [f"what is the {words[0]}"] and right == [0]
-    assert set(words[:2]) == {"tree", "rock"} and set(words[2:]) == {"sun", "air"}
+    assert tests == {f"what is the {words[0]}": 0}
+    assert set(words[:2]) == {"tree", "rock"} and words[2] in ("sun", "air")
+    assert tuning == {f"what is the {words[2]}": 2}
 
 
 def test_bm25_finds_words(folder):
-    questions, passages, right = read(folder, num_questions=5, num_passages=100)
+    tests, _, passages = read(folder, num_questions=5, num_passages=100)
     assert len(passages) == 8
-    found, speeds = bm25(questions, passages, count=3)
-    assert found.shape == (2, 3) and found[:, 0].tolist() == right
-    assert min(speeds.values()) > 0
+    found = bm25(passages)(list(tests))
+    assert found.shape == (2, 8)
+    assert found.argmax(axis=1).tolist() == list(tests.values())
 
 
-def test_fusion_of_rankings():
-    found = fused([np.array([[7, 5, 4]]), np.array([[6, 5, 7]])])
-    scores = {7: 1 / 61 + 1 / 63, 5: 2 / 62, 6: 1 / 61, 4: 1 / 63}
-    assert found[0].tolist() == sorted(scores, key=lambda number: -scores[number])
+def test_ranks_of_right_passages():
+    scores = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    found = scores_of(scores, {"a": 0, "b": 0})
+    assert found["recall_at_1"] == 0.5 and found["recall_at_5"] == 1.0
+    assert found["mean_reciprocal_rank"] == pytest.approx((1 + 1 / 3) / 2)
+
+
+def test_the_weight_that_ranks_best():
+    words, found = np.array([[5.0, 0.0, 4.0]]), np.array([[0.0, 1.0, 1.0]])
+    # Alone, either finds another passage or does not decide.
+    assert scores_of(words, {"a": 2})["recall_at_1"] == 0.0
+    weight = best_weight(words, found, {"a": 2})
+    assert scores_of(words + weight * found, {"a": 2})["recall_at_1"] == 1.0
+    assert best_weight(words, found, {}) == 1.0
 
 
 def run(*words):

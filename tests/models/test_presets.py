@@ -105,7 +105,7 @@ def test_a_quantized_model_loads_back(make, tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", ["TextClassifier", "MaskedLM", "SpanPredictor"])
+@pytest.mark.parametrize("kind", ["TextClassifier", "MaskedLM", "SpanPredictor", "TextEmbedder"])
 def test_encoders_of_subwords_come_back(tmp_path, kind):
     # KerasHub makes the model before it reads the vocabulary.
     tokenizer = data.SentencePieceTokenizer(data.compute_sentence_piece_proto([b"la do"] * 9, 300))
