@@ -13,7 +13,7 @@ FLOORS = [
     ("layers",),
     ("t2t",),
     ("models", "callbacks", "data"),
-    ("training", "serving", "convert", "analysis", "benchmarks", "tpu"),
+    ("training", "retrieval", "serving", "convert", "analysis", "benchmarks", "tpu"),
     ("cli",),
 ]
 

@@ -111,8 +111,8 @@ def _questions(folder, split):
 
 def _found(args, tests, count):
     """Gives questions the passages of the index; returns the ids of their documents, or None."""
+    from rt_keras.data.document_source import text_of
     from rt_keras.retrieval import read_index
-    from rt_keras.retrieval.passages import text_of
 
     if args.index is None:
         for test in tests:

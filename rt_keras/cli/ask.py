@@ -88,7 +88,7 @@ def _load_reader(args):
 
 
 def _read(reader, found):
-    from rt_keras.retrieval.passages import text_of
+    from rt_keras.data.document_source import text_of
 
     with progress.bar("reading the passages"):
         return reader.read_passages([text_of(passage) for passage in found])

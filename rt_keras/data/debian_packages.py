@@ -48,7 +48,7 @@ def find(source, left_out):
             left_out["with the name in the short description"] += 1
         else:
             seen.update(firsts)
-            yield {"id": name, "title": name, "text": long, "question": short, "answer": long}
+            yield {"id": name, "title": "", "text": long, "question": short, "answer": long}
 
 
 def _first_paragraphs(name, long):

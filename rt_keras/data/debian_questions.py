@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 from rt_keras.data import debian_faq, debian_packages, docstrings, wordnet_glosses
+from rt_keras.data.document_source import text_of
 from rt_keras.data.text_folder import SPLITS, split_of
 from rt_keras.files import check_new_folder, whole_folder
 from rt_keras.progress import track
@@ -150,7 +151,7 @@ def write_folder(questions, folder):
         line = {
             "question": question["question"],
             "answers": [question["answer"]],
-            "passages": [question["text"]],
+            "passages": [text_of(question)],
             "documents": [question["id"]],
         }
         lines[split_of(question["id"])].append(line)

@@ -59,6 +59,21 @@ def read_documents(path, empty=None):
     return _with_text(documents, empty)
 
 
+def text_of(document):
+    """Returns the text of a document, or of a passage of it, that models read.
+
+    Args:
+        document: dictionary with the strings "title" and "text".
+
+    Returns:
+        The title, if there is one, and below it the text.
+
+    >>> text_of({"title": "tale", "text": "Once upon"})
+    'tale\\nOnce upon'
+    """
+    return "\n".join(filter(None, (document["title"], document["text"])))
+
+
 def _with_text(documents, empty):
     for document in documents:
         if document["text"].strip():

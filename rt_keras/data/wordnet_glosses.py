@@ -62,7 +62,8 @@ def find(share, left_out):
         line = [gloss, *(f'"{x}"' for x in examples if new in x.lower())]
         yield {
             "id": key,
-            "title": new,
+            # The text begins with the word.
+            "title": "",
             "text": f"{new} ({kind}): {'; '.join(line)}",
             "question": f"What does the {kind} {new} mean?",
             "answer": gloss,

@@ -10,14 +10,22 @@ import numpy as np
 
 from rt_keras import files, progress
 from rt_keras.data import read_documents, shards
+from rt_keras.data.document_source import text_of
 from rt_keras.data.text_folder import list_files
 from rt_keras.retrieval.exact_index import ExactIndex
-from rt_keras.retrieval.passages import check_lengths, cut, text_of
+from rt_keras.retrieval.passages import check_lengths, cut
 from rt_keras.training.experiment import load_model
 
 # Bytes of embeddings and text per file. An interrupted build loses at most one file.
 SHARD_BYTES = 2**23
 RETRIEVER = "retriever"
+# What an interrupted build must have in common with the next one, in words.
+CONTENTS = {
+    "retriever": "retriever",
+    "documents": "version of the documents",
+    "length": "passage length",
+    "overlap": "overlap",
+}
 # Number of passages that are embedded at a time, several batches.
 PASSAGES_AT_ONCE = 512
 # Keys of configurations that do not identify a retriever.
@@ -90,6 +98,7 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
         records = _records(retriever, itertools.islice(passages, start, None))
         return itertools.islice(records, first - start, None)
 
+    _check_same(folder, contents)
     save = functools.partial(_save, features=contents["features"])
     shards.write(folder, contents, read, save, ".npz", SHARD_BYTES)
     with files.locked(folder, wait=True):
@@ -99,6 +108,19 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
                 for weights in part.glob("*.weights.h5"):
                     files.seal_weights(weights)
     return folder
+
+
+def _check_same(folder, contents):
+    """Raises a ValueError if a folder holds an index that was begun with something else."""
+    if not (folder / shards.MANIFEST).exists():
+        return
+    found = shards.read_manifest(folder)["contents"]
+    for name, words in CONTENTS.items():
+        if found.get(name) != contents[name]:
+            raise ValueError(
+                f"folder must be new, or an index of the same {words}. Received: "
+                f"folder={str(folder)!r}, an index of another {words}"
+            )
 
 
 def read_index(folder):

@@ -92,12 +92,3 @@ def _ranges(counts, length, overlap):
             start -= 1
             repeated += counts[start]
         first = start if repeated + counts[last + 1] <= length else last + 1
-
-
-def text_of(passage):
-    """Returns the text of a passage that models read: its title, if any, and its text.
-
-    >>> text_of({"document": "1", "title": "tale", "text": "Once upon"})
-    'tale\\nOnce upon'
-    """
-    return "\n".join(filter(None, (passage["title"], passage["text"])))

@@ -4,8 +4,8 @@ import json
 
 from rt_keras import files, progress
 from rt_keras.data import load_question_answers
+from rt_keras.data.document_source import text_of
 from rt_keras.data.question_answers import SETS, document_sets
-from rt_keras.retrieval.passages import text_of
 
 # Number of questions that are searched for at once.
 QUESTIONS = 64

@@ -5,6 +5,7 @@
 - `translation.py`: the function of encoder-decoders.
 - `image_completion.py`: the function of image models.
 - `transcription.py`: the functions of speech recognizers.
+- `retrieval.py`: the functions of retrievers and readers.
 - `state_signatures.py`: functions that continue from a recurrent state.
 - `checks.py`: checks of their inputs, in the graph.
 - `request_sampler.py`: KerasHub's samplers, per row and without state.
@@ -17,6 +18,7 @@ Exporting needs the extra `serving`.
 
 from rt_keras.serving.image_completion import completing_function
 from rt_keras.serving.request_sampler import RequestSampler
+from rt_keras.serving.retrieval import answering_function, embedding_function
 from rt_keras.serving.saved_model import export_saved_model
 from rt_keras.serving.signatures import generating_function, scoring_function, text_scoring_function
 from rt_keras.serving.state_signatures import (
@@ -29,7 +31,9 @@ from rt_keras.serving.translation import translating_function
 
 __all__ = [
     "RequestSampler",
+    "answering_function",
     "completing_function",
+    "embedding_function",
     "export_saved_model",
     "generating_function",
     "scoring_function",

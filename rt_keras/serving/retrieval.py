@@ -53,6 +53,20 @@ def answering_function(reader, index):
         returns a dictionary of `answers`, string `[batch]`; and of the passages that were read, the
         best first: `sources`, string `[batch, passages]`, the ids of their documents; `passages`,
         string `[batch, passages]`, their texts; and `scores`, float32 `[batch, passages]`.
+
+    >>> from rt_keras import data, layers, models
+    >>> from rt_keras.retrieval import ExactIndex, Index
+    >>> heads, tokenizer = [layers.LocalHeads(2, block_size=4)], data.ByteTokenizer()
+    >>> encoder = models.RoutingTransformerEncoderBackbone(259, 1, 8, 16, heads)
+    >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(tokenizer, 20)
+    >>> retriever = models.RoutingTransformerTextEmbedder(encoder, preprocessor)
+    >>> passages = [{"document": "sky.txt", "title": "", "text": "The sky is blue."}]
+    >>> index = Index(retriever, passages, ExactIndex(retriever.embed_texts([passages[0]["text"]])))
+    >>> preprocessor = models.RoutingTransformerReaderPreprocessor(tokenizer, 1, 20, 10, 8)
+    >>> backbone = models.RoutingTransformerBackbone(258, 1, 8, 16, heads)
+    >>> answer = answering_function(models.RoutingTransformerReader(backbone, preprocessor), index)
+    >>> answer(tf.constant(["why?"]), max_new_tokens=tf.constant(4))["sources"].numpy().tolist()
+    [[b'sky.txt']]
     """
     preprocessor = reader.preprocessor
     # Variables, as in `ExactIndex`.

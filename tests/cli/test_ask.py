@@ -3,8 +3,8 @@ import json
 import pytest
 
 from rt_keras.cli import ask
+from rt_keras.data.document_source import text_of
 from rt_keras.retrieval import read_index
-from rt_keras.retrieval.passages import text_of
 from rt_keras.training.experiment import load_model
 from tests.cli.checks import assert_one_line
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from rt_keras.data.document_source import text_of
 from rt_keras.retrieval import read_index
-from rt_keras.retrieval.passages import text_of
 from tests.cli.checks import assert_one_line
 
 

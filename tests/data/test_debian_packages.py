@@ -87,7 +87,7 @@ def test_the_long_description_answers_the_short_one(source):
     assert sorted(packages) == ["device", "librust-one-dev", "tree", "tree-doc"]
     assert packages["tree"] == {
         "id": "tree",
-        "title": "tree",
+        "title": "",
         "text": TREE,
         "question": "Lister of folders",
         "answer": TREE,

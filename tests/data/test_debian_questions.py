@@ -55,7 +55,7 @@ def test_questions_and_documents_are_written(source, tmp_path, capsys):
     line = {"question": "Short 7", "answers": [text], "passages": [text], "documents": ["p7"]}
     assert line in splits[split_of("p7")]
     documents = read(out / "documents.jsonl")
-    assert {"id": "p7", "title": "p7", "text": text} in documents
+    assert {"id": "p7", "title": "", "text": text} in documents
     assert len(documents) == COUNT == sum(map(len, splits.values()))
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from rt_keras import retrieval
 from rt_keras.data import shards
+from rt_keras.data.document_source import text_of
 from rt_keras.retrieval import build_index, index_folder, read_index
-from rt_keras.retrieval.passages import cut, text_of
+from rt_keras.retrieval.passages import cut
 from tests.retrieval import made
 
 # Enough for some files of 3 passages each.
@@ -64,7 +65,12 @@ def files_of(folder):
 
 
 def shards_of(folder):
-    return {name: x for name, x in files_of(folder).items() if name.endswith((".npz", "t.json"))}
+    """The bytes of the manifest and its files, without parts that a killed process left behind."""
+    return {
+        name: content
+        for name, content in files_of(folder).items()
+        if name.endswith((".npz", "manifest.json")) and not name.startswith(".")
+    }
 
 
 def test_an_index_has_the_passages_and_their_embeddings(built, retriever):
@@ -319,11 +325,11 @@ def test_a_folder_of_another_index_is_refused(index, documents, retriever, tmp_p
         ((documents, other, index, LENGTH, OVERLAP), "retriever"),
         ((documents, made.make_retriever(40), index, LENGTH, OVERLAP), "retriever"),
         ((documents, made.make_retriever(pooling="first"), index, LENGTH, OVERLAP), "retriever"),
-        ((others, retriever, index, LENGTH, OVERLAP), "documents"),
-        ((documents, retriever, index, LENGTH + 1, OVERLAP), "length"),
+        ((others, retriever, index, LENGTH, OVERLAP), "version of the documents"),
+        ((documents, retriever, index, LENGTH + 1, OVERLAP), "passage length"),
         ((documents, retriever, index, LENGTH, OVERLAP + 1), "overlap"),
     ]:
-        with pytest.raises(ValueError, match=f"{index} holds packed data whose {name} is"):
+        with pytest.raises(ValueError, match=f"index of the same {name}. Received: .*{index}"):
             build_index(*arguments)
     assert files_of(index) == before
 
@@ -342,7 +348,7 @@ def test_changed_documents_are_refused(retriever, tmp_path):
     (documents / "a.txt").write_text("A text.")
     build_index(documents, retriever, tmp_path / "index")
     (documents / "b.txt").write_text("Another.")
-    with pytest.raises(ValueError, match="whose documents is"):
+    with pytest.raises(ValueError, match="an index of another version of the documents"):
         build_index(documents, retriever, tmp_path / "index")
 
 

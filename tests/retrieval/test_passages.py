@@ -3,7 +3,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.retrieval.passages import cut, text_of
+from rt_keras.data.document_source import text_of
+from rt_keras.retrieval.passages import cut
 
 WORDS = st.lists(st.text("abé", min_size=1, max_size=9), min_size=1, max_size=25)
 SPACE = st.sampled_from([" ", "  ", "\n", "\n\n", "\t "])

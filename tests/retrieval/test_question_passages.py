@@ -3,8 +3,8 @@ import json
 import pytest
 
 from rt_keras.data import load_question_answers
+from rt_keras.data.document_source import text_of
 from rt_keras.retrieval import build_index, question_passages, read_index, retrieve
-from rt_keras.retrieval.passages import text_of
 from tests.retrieval import made
 
 QUESTIONS = [
