@@ -212,8 +212,6 @@ strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 for name, options in {
     "eager": {},
     "jit": {"jit_compile": True},
-    "steps": {"steps_per_execution": 2},
-    "added": {"commitment_weight": 1.0},
     "jit and added": {"commitment_weight": 1.0, "jit_compile": True},
 }.items():
     with strategy.scope():
@@ -233,14 +231,13 @@ def replicas():
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("name", ["eager", "jit", "steps"])
+@pytest.mark.parametrize("name", ["eager", "jit"])
 def test_replicas_compare_with_the_passages_of_all(replicas, whole, name):
     assert_equal(replicas[name], whole)
 
 
 @pytest.mark.end_to_end
 def test_compiled_replicas_keep_the_losses_of_layers(replicas):
-    assert_equal(replicas["jit and added"], replicas["added"])
     without = np.array(replicas["jit"]["history"]["loss"])
     assert (np.array(replicas["jit and added"]["history"]["loss"]) > without + 0.01).all()
 
