@@ -96,8 +96,14 @@ class Contrastive(Training):
 
         Returns:
             float32 array `[texts, embedding_dim]`.
+
+        Raises:
+            ValueError: if there is no preprocessor.
         """
-        preprocessor = shorter(preprocessor or self.preprocessor, sequence_length)
+        preprocessor = preprocessor or self.preprocessor
+        if preprocessor is None:
+            raise ValueError("preprocessor must be given, since the model has none")
+        preprocessor = shorter(preprocessor, sequence_length)
         # Texts of similar lengths need less padding.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         found = np.zeros([len(texts), self.output_shape[-1]], np.float32)

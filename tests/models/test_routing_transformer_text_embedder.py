@@ -273,3 +273,11 @@ def test_an_exported_model_computes_the_same(model, tmp_path):
     call = keras.layers.TFSMLayer(tmp_path, call_endpoint="serve")
     x = {k: keras.ops.cast(v, "int32") for k, v in model.preprocessor(TEXTS).items()}
     assert checks.largest_difference(call(x), model(x)) <= 1e-5
+
+
+def test_texts_need_a_preprocessor():
+    backbone = models.RoutingTransformerEncoderBackbone(
+        259, 1, 8, 16, [LocalHeads(2, block_size=4)]
+    )
+    with pytest.raises(ValueError, match="preprocessor must be given"):
+        models.RoutingTransformerTextEmbedder(backbone).embed_texts(["a text"])
