@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.models.generation import bucket
+from rt_keras.models.model_section import arguments_of
+from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
 from rt_keras.models.routing_transformer_reader_preprocessor import (
     RoutingTransformerReaderPreprocessor,
@@ -71,6 +73,27 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
 
     kind = "reader"
     preprocessor_cls = RoutingTransformerReaderPreprocessor
+    # `keras_hub.models.CausalLM.from_preset` takes any class with the backbone of a preset; of two
+    # such classes, a random one.
+    backbone_cls = None
+
+    @classmethod
+    def from_section(cls, model, vocabulary_size, dtype=None):
+        backbone = RoutingTransformerBackbone.from_section(model, vocabulary_size, dtype)
+        return cls(backbone, **arguments_of(cls, model))
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """See `RoutingTransformerCausalLM.from_preset`."""
+        if preset in cls.presets:
+            return super().from_preset(preset, load_weights=load_weights, **kwargs)
+        loaded = RoutingTransformerCausalLM.from_preset(preset, load_weights, **kwargs)
+        if not isinstance(loaded, cls):
+            raise ValueError(
+                f"preset must hold a {cls.__name__}. Received: preset={preset!r}, which holds a "
+                f"{type(loaded).__name__}"
+            )
+        return loaded
 
     def generate(self, inputs, max_length=None, stop_token_ids="auto", strip_prompt=True):
         """Answers questions.

@@ -5,17 +5,15 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
-from rt_keras.data.tokenizer import batch_of_tokens, check_strings, needs_utf8
+from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens, check_strings, needs_utf8
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
-from rt_keras.models.text_preprocessor import TextPreprocessor
+from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerReaderPreprocessor(
-    TextPreprocessor, KeptArguments, keras_hub.models.CausalLMPreprocessor
-):
+class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Preprocessor):
     """A preprocessor of passages, questions and answers.
 
     A sequence consists of the start token, the passages, the question and the answer, each followed
@@ -35,7 +33,7 @@ class RoutingTransformerReaderPreprocessor(
         passage_length: int, maximum number of tokens in a passage. Defaults to 288.
         question_length: int, maximum number of tokens in a question. Defaults to 64.
         answer_length: int, maximum number of tokens in an answer. Defaults to 256.
-        **kwargs: keyword arguments of `keras_hub.models.CausalLMPreprocessor`, such as `name`.
+        **kwargs: keyword arguments of `keras_hub.models.Preprocessor`, such as `name`.
 
     Call arguments:
         x: dictionary of "question", strings `[batch]`; "passages", strings `[batch, passages]`, the
@@ -66,6 +64,7 @@ class RoutingTransformerReaderPreprocessor(
     """
 
     backbone_cls = RoutingTransformerBackbone
+    tokenizer_cls = TextTokenizer
 
     def __init__(
         self,
@@ -76,26 +75,20 @@ class RoutingTransformerReaderPreprocessor(
         answer_length=256,
         **kwargs,
     ):
-        check_at_least_one(num_passages=num_passages)
+        check_tokenizer(tokenizer)
+        lengths = {
+            "num_passages": num_passages,
+            "passage_length": passage_length,
+            "question_length": question_length,
+            "answer_length": answer_length,
+        }
+        check_at_least_one(**lengths)
+        super().__init__(**kwargs)
+        self.tokenizer = tokenizer
+        self.keep_arguments(lengths)
         parts = num_passages * passage_length, question_length, answer_length
-        # It follows from the other lengths.
-        kwargs.pop("sequence_length", None)
         # With the start token, and the end of each part.
-        length = 1 + sum(parts) + num_passages + 2
-        super().__init__(tokenizer, sequence_length=length, **kwargs)
-        check_at_least_one(
-            passage_length=passage_length,
-            question_length=question_length,
-            answer_length=answer_length,
-        )
-        self.keep_arguments(
-            {
-                "num_passages": num_passages,
-                "passage_length": passage_length,
-                "question_length": question_length,
-                "answer_length": answer_length,
-            }
-        )
+        self.sequence_length = 1 + sum(parts) + num_passages + 2
 
     def call(self, x, y=None, sample_weight=None):
         passages = self.passage_tokens(x["passages"])
@@ -188,11 +181,6 @@ class RoutingTransformerReaderPreprocessor(
 
     def _padded(self, row, length):
         return row.to_tensor(self.tokenizer.pad_token_id, shape=[row.shape[0], length])
-
-    def get_config(self):
-        config = super().get_config()
-        config.pop("sequence_length")
-        return config
 
 
 def _first(row, length):

@@ -300,3 +300,17 @@ def test_it_starts_from_the_weights_of_a_language_model(model, tmp_path):
     experiment.start_from(new, tmp_path / "lm")
     for ours, theirs in zip(new.backbone.weights, backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_classes_of_kerashub_find_the_language_model(tmp_path):
+    """Not the reader, which has the same backbone."""
+    model = models.RoutingTransformerCausalLM(
+        models.RoutingTransformerBackbone(258, 1, 8, 16, [layers.LocalHeads(2, block_size=4)]),
+        models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 16),
+    )
+    model.save_to_preset(str(tmp_path))
+    loaded = keras_hub.models.CausalLM.from_preset(str(tmp_path))
+    assert type(loaded) is models.RoutingTransformerCausalLM
+    assert type(loaded.preprocessor) is models.RoutingTransformerCausalLMPreprocessor
+    with pytest.raises(ValueError, match="preset must hold a RoutingTransformerReader"):
+        models.RoutingTransformerReader.from_preset(str(tmp_path))

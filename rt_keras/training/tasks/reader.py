@@ -28,6 +28,10 @@ class ReaderTask(TextTask):
     examples = "questions"
     generates = "answer"
 
+    @property
+    def attentions(self):
+        return tuple(models.RoutingTransformerBackbone.attention_of_groups.values())
+
     def preprocessor_options(self, experiment):
         return {name: getattr(experiment.data, name) for name in LENGTHS}
 

@@ -63,12 +63,12 @@ def test_saved_loaded_and_restored(original, adapted, tmp_path):
 
 def test_it_learns_which_passage_answers(folder):
     model = rt_keras.adapt(folder, [LocalHeads(1, block_size=4), FullHeads(1)])
-    model.compile("adam", jit_compile=False)
+    model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
     pairs = {
         "question": tf.constant(["who sat", "what is the end"]),
         "passages": tf.constant([["the cat sat"], ["the end of it"]]),
     }
     data = tf.data.Dataset.from_tensors((pairs, tf.ones([2])))
-    losses = model.fit(data.repeat(4), epochs=1, verbose=0).history["loss"]
-    again = model.fit(data.repeat(4), epochs=1, verbose=0).history["loss"]
-    assert again[0] < losses[0]
+    before = model.evaluate(data, verbose=0)
+    model.fit(data.repeat(30), verbose=0)
+    assert model.evaluate(data, verbose=0) < 0.5 * before
