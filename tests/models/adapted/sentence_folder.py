@@ -91,8 +91,9 @@ def _weights():
         }
         for name, (rows, columns) in sizes.items():
             weights[f"{block}.{name}.weight"] = normal(rows, columns) / columns**0.5
-            weights[f"{block}.{name}.bias"] = normal(rows)
+            weights[f"{block}.{name}.bias"] = normal(rows) / 10
         norms += [f"{block}.attention.output.LayerNorm", f"{block}.output.LayerNorm"]
     for name in norms:
-        weights[f"{name}.weight"], weights[f"{name}.bias"] = 1 + normal(DIM) / 10, normal(DIM)
+        weights[f"{name}.weight"] = 1 + normal(DIM) / 10
+        weights[f"{name}.bias"] = normal(DIM) / 10
     return weights
