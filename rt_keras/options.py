@@ -129,6 +129,61 @@ def load_model(path):
     return model, task_of(model)
 
 
+def load_retriever(option, path):
+    """Loads a retriever.
+
+    Args:
+        option: string, the option that names the folder, for the error.
+        path: string or `Path`, the folder of a run or of a preset.
+
+    Raises:
+        ValueError: if it holds another kind of model.
+    """
+    return _load_that(option, path, "embedding", "retriever")
+
+
+def add_top_p(parser, default):
+    """Adds `--top-p` of `load_reader`.
+
+    Args:
+        parser: an `argparse` parser.
+        default: float.
+    """
+    meaning = "share of the probability from which the next token is chosen, 0 for the likeliest"
+    meaning = f"{meaning} (default: {default:g})"
+    add_options(parser, {"--top-p P": meaning}, type=float, default=default)
+
+
+def load_reader(args):
+    """Loads the reader of `--model`, compiled with the sampler of `--top-p` and `--seed`.
+
+    Args:
+        args: namespace of the options.
+
+    Raises:
+        ValueError: if it holds another kind of model, or `--top-p` is out of range.
+    """
+    import keras_hub
+
+    reader = _load_that("--model", args.model, "answer", "reader")
+    if not 0 <= args.top_p <= 1:
+        raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
+    sampler = keras_hub.samplers.GreedySampler()
+    if args.top_p:
+        # Without `k`, KerasHub would choose among the five likeliest tokens.
+        size = reader.backbone.vocabulary_size
+        sampler = keras_hub.samplers.TopPSampler(p=args.top_p, k=size, seed=args.seed)
+    reader.compile(sampler=sampler)
+    return reader
+
+
+def _load_that(option, path, generates, name):
+    model, task = load_model(path)
+    if task.generates != generates:
+        raise ValueError(f"{option} {path} holds a {task.kind} model, not a {name}")
+    return model
+
+
 def add_options(parser, options, **common):
     """Adds options with common keyword arguments.
 

@@ -3,7 +3,13 @@
 from rt_keras import progress
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.retrieval import bm25
-from rt_keras.options import add_integers, add_options, check_at_least_one, load_model
+from rt_keras.options import (
+    add_integers,
+    add_options,
+    add_top_p,
+    check_at_least_one,
+    load_reader,
+)
 from rt_keras.tables import table
 
 # What the reader reads.
@@ -48,8 +54,7 @@ def add_arguments(parser):
         "seed": (0, "seed of what is drawn at random"),
     }
     add_integers(parser, numbers)
-    meaning = "share of the probability from which the next token is chosen, 0 for the likeliest"
-    add_options(parser, {"--top-p P": f"{meaning} (default: 0)"}, type=float, default=0.0)
+    add_top_p(parser, default=0.0)
 
 
 def main(args):
@@ -62,19 +67,18 @@ def main(args):
         A dictionary of JSON values with one entry of `figures` for each row.
     """
     check_at_least_one(args, "questions", "answered", "batch_size")
-    reader, task = load_model(args.model)
-    if task.generates != "answer":
-        raise ValueError(f"--model {args.model} holds a {task.kind} model, not a reader")
-    reader.compile(sampler=_sampler(reader, args))
+    reader = load_reader(args)
     training, tests = (_questions(args.data, split) for split in ("train", args.split))
     tests = tests[: args.questions]
     if not tests:
         raise ValueError(f"--data {args.data} has no questions with answers in {args.split}")
-    found = _found(args, tests, reader.preprocessor.num_passages)
+    count = reader.preprocessor.num_passages
+    found = _found(args, tests, count)
     # The documents count only where the reader has read their passages.
+    given = zip(READ, _passages(tests, args.seed, count), (found, None, None))
     rows = [
         {"answer": f"reader, {name}", **_reader_row(reader, tests, passages, documents, args)}
-        for name, passages, documents in zip(READ, _passages(tests, args.seed), (found, None, None))
+        for name, passages, documents in given
     ]
     rows += _control_rows(training, tests[: args.answered], args.seed)
     copies = paraphrases([x["question"] for x in tests], [x["question"] for x in training])
@@ -83,29 +87,13 @@ def main(args):
     return {"machine": machine.describe(), "paraphrases": copies, "figures": rows}
 
 
-def _sampler(reader, args):
-    import keras_hub
-
-    if not 0 <= args.top_p <= 1:
-        raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
-    if not args.top_p:
-        return keras_hub.samplers.GreedySampler()
-    size = reader.backbone.vocabulary_size
-    return keras_hub.samplers.TopPSampler(p=args.top_p, k=size, seed=args.seed)
-
-
 def _questions(folder, split):
     """Returns the questions of a split that have an answer, as dictionaries of strings."""
     from rt_keras.data import load_question_answers
+    from rt_keras.data.question_answers import as_strings
 
     examples = load_question_answers("question_folder", split, folder).as_numpy_iterator()
-    decoded = [
-        {
-            name: value.decode() if name == "question" else [x.decode() for x in value.tolist()]
-            for name, value in example.items()
-        }
-        for example in examples
-    ]
+    decoded = map(as_strings, examples)
     return [example for example in decoded if any(map(str.strip, example["answers"]))]
 
 
@@ -115,8 +103,6 @@ def _found(args, tests, count):
     from rt_keras.retrieval import read_index
 
     if args.index is None:
-        for test in tests:
-            test["passages"] = test["passages"][:count]
         return None
     index = read_index(args.index)
     found = index.search([test["question"] for test in tests], max(count, 5))
@@ -125,13 +111,16 @@ def _found(args, tests, count):
     return [[passage["document"] for passage in passages] for passages in found]
 
 
-def _passages(tests, seed):
-    """Returns the passages of questions, those of other questions, and none; see `READ`."""
+def _passages(tests, seed, count):
+    """Returns the passages of questions, those of other questions, and none; see `READ`.
+
+    Missing passages are empty.
+    """
     import numpy as np
 
-    own = [test["passages"] for test in tests]
+    own = [(test["passages"] + [""] * count)[:count] for test in tests]
     shift = np.random.default_rng(seed).integers(1, max(len(tests), 2))
-    return own, [*own[shift:], *own[:shift]], [[] for _ in tests]
+    return own, [*own[shift:], *own[:shift]], [[""] * count for _ in tests]
 
 
 def _reader_row(reader, tests, passages, found, args):
@@ -148,10 +137,9 @@ def _nats(reader, tests, passages, batch_size):
 
     from rt_keras.training.evaluation import evaluate
 
-    count = reader.preprocessor.num_passages
     columns = {
         "question": [test["question"] for test in tests],
-        "passages": [(x + [""] * count)[:count] for x in passages],
+        "passages": passages,
         "answer": [test["answers"][0] for test in tests],
     }
     examples = tf.data.Dataset.from_tensor_slices(columns)
@@ -160,12 +148,12 @@ def _nats(reader, tests, passages, batch_size):
 
 def _answers(reader, tests, passages, batch_size):
     """Generates the answers to questions."""
-    count, answers = reader.preprocessor.num_passages, []
+    answers = []
     starts = range(0, len(tests), batch_size)
     for start in progress.track(starts, "answering", len(starts), "batches"):
         rows = range(start, min(start + batch_size, len(tests)))
         questions = [reader.preprocessor.shortened(tests[row]["question"]) for row in rows]
-        read = [(passages[row] + [""] * count)[:count] for row in rows]
+        read = [passages[row] for row in rows]
         answers += reader.generate({"question": questions, "passages": read})
     return answers
 
@@ -232,8 +220,5 @@ def paraphrases(questions, others):
 
 def _print(rows):
     kept = [name for name in NUMBERS if any(name in row for row in rows)]
-    lines = [
-        [row["answer"], *(format(row[x], NUMBERS[x]) if x in row else "-" for x in kept)]
-        for row in rows
-    ]
-    print(table({"answer": "", **{name.replace("_", " "): ">" for name in kept}}, lines))
+    lines = [[row["answer"], *map(row.get, kept)] for row in rows]
+    print(table({"answer": "", **{x.replace("_", " "): NUMBERS[x] for x in kept}}, lines))

@@ -7,7 +7,7 @@ import time
 
 from rt_keras import extras, progress
 from rt_keras.benchmarks import machine
-from rt_keras.options import add_integers, add_options, check_at_least_one, load_model
+from rt_keras.options import add_integers, add_options, check_at_least_one, load_retriever
 from rt_keras.tables import table
 
 # Weights of a retriever's scores that are tried beside those of BM25.
@@ -66,11 +66,9 @@ def main(args):
         weight = best_weight(tuning_words, tuning_found, tuning)
         together = scores_of(words + weight * found, tests)
         rows.append({"retriever": f"{folder} and BM25", **together, "weight": weight})
-    lines = [
-        [row["retriever"], *(format(row[x], y) if x in row else "-" for x, y in NUMBERS.items())]
-        for row in rows
-    ]
-    print(table({"retriever": "", **{x.replace("_", " "): ">" for x in NUMBERS}}, lines))
+    lines = [[row["retriever"], *map(row.get, NUMBERS)] for row in rows]
+    headings = {name.replace("_", " "): spec for name, spec in NUMBERS.items()}
+    print(table({"retriever": "", **headings}, lines))
     return {"machine": machine.describe(), "passages": len(passages), "figures": rows}
 
 
@@ -117,12 +115,9 @@ def scores_of(scores, questions):
     Returns:
         A dictionary of floats; see `rt_keras.training.tasks.retriever.scores_of_ranks`.
     """
-    import numpy as np
+    from rt_keras.training.tasks.retriever import ranks_of, scores_of_ranks
 
-    from rt_keras.training.tasks.retriever import scores_of_ranks
-
-    own = np.take_along_axis(scores, np.array(list(questions.values()))[:, None], axis=1)
-    return scores_of_ranks(1 + np.sum(scores > own, axis=1))
+    return scores_of_ranks(ranks_of(scores, list(questions.values())))
 
 
 def best_weight(words, found, questions):
@@ -185,9 +180,7 @@ def _retriever(folder, tests, tuning, passages):
     """Returns the scores of a retriever for both sets of questions, and its figures."""
     from rt_keras.retrieval import ExactIndex
 
-    retriever, task = load_model(folder)
-    if task.generates != "embedding":
-        raise ValueError(f"--retrievers {folder} holds a {task.kind} model, not a retriever")
+    retriever = load_retriever("--retrievers", folder)
     with progress.bar(f"embedding with {folder}"):
         # Compiled before the time is taken.
         retriever.embed_texts(passages[:32])

@@ -114,11 +114,9 @@ def _adapted(args, layers):
 
 def _write(model, output):
     """Writes a preset atomically and returns its size in bytes."""
-    with files.whole_folder(output) as part:
-        files.check_space(part, sum(weight.value.numpy().nbytes for weight in model.weights))
-        model.save_to_preset(part)
-        for weights in part.glob("*.weights.h5"):
-            files.seal_weights(weights)
+    from rt_keras.training.saved_tasks import write_task
+
+    write_task(model, output)
     return sum(file.stat().st_size for file in Path(output).rglob("*") if file.is_file())
 
 

@@ -38,9 +38,7 @@ def main(args):
 
     if not Path(args.documents).exists():
         raise FileNotFoundError(f"--documents is {args.documents}, which does not exist")
-    retriever, task = options.load_model(args.retriever)
-    if task.generates != "embedding":
-        raise ValueError(f"--retriever {args.retriever} holds a {task.kind} model, not a retriever")
+    retriever = options.load_retriever("--retriever", args.retriever)
     folder = build_index(
         args.documents, retriever, args.output, args.passage_length, args.overlap or 0
     )

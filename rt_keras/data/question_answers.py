@@ -51,6 +51,25 @@ def load_question_answers(name, split, directory, data_dir=None):
     return tfds_sets.read(tfds_sets.prepare(SETS.builder(name, directory, data_dir)), split)
 
 
+def as_strings(example):
+    """Converts a question to values that JSON can hold.
+
+    Args:
+        example: dictionary of bytes and arrays of them, a question in NumPy.
+
+    Returns:
+        A dictionary of strings and lists of strings.
+
+    >>> import numpy as np
+    >>> as_strings({"question": b"why?", "answers": np.array([b"so"], object)})
+    {'question': 'why?', 'answers': ['so']}
+    """
+    return {
+        name: x.decode("utf-8") if isinstance(x, bytes) else [y.decode("utf-8") for y in x.tolist()]
+        for name, x in example.items()
+    }
+
+
 def document_sets(documents):
     """Splits the documents of a question into the sets that suffice for an answer.
 

@@ -15,6 +15,7 @@ from rt_keras.data.text_folder import list_files
 from rt_keras.retrieval.exact_index import ExactIndex
 from rt_keras.retrieval.passages import check_lengths, cut
 from rt_keras.training.experiment import load_model
+from rt_keras.training.saved_tasks import write_task
 
 # Bytes of embeddings and text per file. An interrupted build loses at most one file.
 SHARD_BYTES = 2**23
@@ -103,10 +104,7 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
     shards.write(folder, contents, read, save, ".npz", SHARD_BYTES)
     with files.locked(folder, wait=True):
         if not (folder / RETRIEVER).is_dir():
-            with files.whole_folder(folder / RETRIEVER) as part:
-                retriever.save_to_preset(part)
-                for weights in part.glob("*.weights.h5"):
-                    files.seal_weights(weights)
+            write_task(retriever, folder / RETRIEVER)
     return folder
 
 

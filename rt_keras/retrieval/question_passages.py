@@ -5,7 +5,7 @@ import json
 from rt_keras import files, progress
 from rt_keras.data import load_question_answers
 from rt_keras.data.document_source import text_of
-from rt_keras.data.question_answers import SETS, document_sets
+from rt_keras.data.question_answers import SETS, as_strings, document_sets
 
 # Number of questions that are searched for at once.
 QUESTIONS = 64
@@ -81,15 +81,9 @@ def _batches(name, split, directory, data_dir):
     ragged = questions.ragged_batch(QUESTIONS).as_numpy_iterator()
     for batch in progress.track(ragged, f"searching for {split}", count, "batches"):
         yield [
-            {name: _decoded(values[row]) for name, values in batch.items()}
+            as_strings({name: values[row] for name, values in batch.items()})
             for row in range(len(batch["question"]))
         ]
-
-
-def _decoded(value):
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    return [text.decode("utf-8") for text in value.tolist()]
 
 
 def _line(example, found, num_passages, num_negatives):

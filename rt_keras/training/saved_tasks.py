@@ -1,4 +1,4 @@
-"""The folders of saved tasks: what is in them, and loading it."""
+"""The folders of saved tasks: what is in them, writing and loading it."""
 
 from pathlib import Path
 
@@ -73,6 +73,23 @@ def adapted_class(folder, base=None):
             f"{folder} holds a {name}; among adapted models, only {accepted} can be used here"
         )
     return adapted[name]
+
+
+def write_task(task, folder):
+    """Writes a task, or a backbone, as a preset with sealed weights, atomically.
+
+    Args:
+        task: the model.
+        folder: path of the folder, which must be new or empty.
+
+    Raises:
+        OSError: if the folder is not empty, or the disk is full.
+    """
+    with files.whole_folder(folder) as part:
+        files.check_space(part, sum(weight.value.numpy().nbytes for weight in task.weights))
+        task.save_to_preset(part)
+        for weights in part.glob("*.weights.h5"):
+            files.seal_weights(weights)
 
 
 def load_task(cls, folder, dtype=None):

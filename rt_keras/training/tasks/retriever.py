@@ -142,10 +142,15 @@ def rank_scores(queries, vectors, right):
     """
     ranks = []
     for start in range(0, len(queries), 256):
-        scores = queries[start : start + 256] @ vectors.T
-        own = np.take_along_axis(scores, np.array(right[start : start + 256])[:, None], axis=1)
-        ranks += (1 + np.sum(scores > own, axis=1)).tolist()
-    return scores_of_ranks(np.array(ranks))
+        rows = slice(start, start + 256)
+        ranks.append(ranks_of(queries[rows] @ vectors.T, right[rows]))
+    return scores_of_ranks(np.concatenate(ranks))
+
+
+def ranks_of(scores, right):
+    """Returns the rank of each question's right passage, from 1, given `[questions, passages]`."""
+    own = np.take_along_axis(scores, np.array(right)[:, None], axis=1)
+    return 1 + np.sum(scores > own, axis=1)
 
 
 def scores_of_ranks(ranks):
