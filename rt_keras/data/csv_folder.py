@@ -5,7 +5,8 @@ import csv
 import numpy as np
 
 from rt_keras import extras
-from rt_keras.data.text_folder import SPLITS, TextFolder, wrong_folder
+from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds

@@ -6,8 +6,8 @@ import sysconfig
 import warnings
 from pathlib import Path
 
+from rt_keras.data.folder_files import list_files
 from rt_keras.data.python_source import LEFT_OUT
-from rt_keras.data.text_folder import list_files
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 BRANCHES = (ast.If, ast.Try, ast.ExceptHandler, ast.With)

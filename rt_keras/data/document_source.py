@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from rt_keras.data.folder_files import list_files
 from rt_keras.data.json_lines import check_list, check_text, read_json_lines, shortened
-from rt_keras.data.text_folder import list_files
 
 SUFFIXES = (".jsonl", ".json")
 # The key of the id in KILT's knowledge source, by which it is recognized.

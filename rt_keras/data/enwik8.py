@@ -3,7 +3,8 @@
 import hashlib
 import zipfile
 
-from rt_keras.data.text_folder import TextFolder, wrong_folder
+from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.text_folder import TextFolder
 
 
 class Enwik8(TextFolder):

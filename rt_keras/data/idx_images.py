@@ -9,7 +9,8 @@ import zlib
 import numpy as np
 
 from rt_keras import extras
-from rt_keras.data.text_folder import TextFolder, wrong_folder
+from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.text_folder import TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds

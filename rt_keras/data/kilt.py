@@ -2,10 +2,10 @@
 
 import re
 
+from rt_keras.data.folder_files import wrong_folder
 from rt_keras.data.json_lines import check_list, check_text, shortened
 from rt_keras.data.question_answers import SEPARATOR
 from rt_keras.data.question_folder import LISTS, QuestionFolder
-from rt_keras.data.text_folder import wrong_folder
 
 # KILT's names of the splits.
 NAMES = {"train": "train", "dev": "validation", "test_without_answers": "test", "test": "test"}

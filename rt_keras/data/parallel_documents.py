@@ -3,14 +3,9 @@
 import os
 from pathlib import Path
 
+from rt_keras.data.folder_files import list_files, wrong_folder
 from rt_keras.data.pairs_folder import SIDES, PairsFolder
-from rt_keras.data.text_folder import (
-    TextFolder,
-    group_by_split,
-    list_files,
-    split_of,
-    wrong_folder,
-)
+from rt_keras.data.text_folder import TextFolder, group_by_split, split_of
 
 
 class ParallelDocuments(PairsFolder):

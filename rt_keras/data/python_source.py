@@ -2,7 +2,8 @@
 
 import sysconfig
 
-from rt_keras.data.text_folder import TextFolder, group_by_split, list_files, split_of
+from rt_keras.data.folder_files import list_files
+from rt_keras.data.text_folder import TextFolder, group_by_split, split_of
 
 # Some distributions of Python lack the tests, which are more than half of the text.
 LEFT_OUT = ("site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test")

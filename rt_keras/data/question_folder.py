@@ -1,8 +1,9 @@
 """A folder of questions with long answers and passages as a TensorFlow dataset."""
 
 from rt_keras import extras
+from rt_keras.data.folder_files import wrong_folder
 from rt_keras.data.json_lines import check_list, check_text, read_json_lines
-from rt_keras.data.text_folder import SPLITS, TextFolder, wrong_folder
+from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds

@@ -1,8 +1,9 @@
 """A folder of recordings with their texts as a TensorFlow dataset."""
 
 from rt_keras import extras, progress
+from rt_keras.data.folder_files import list_files
 from rt_keras.data.sound_file import SUFFIXES, read_sound
-from rt_keras.data.text_folder import SPLITS, TextFolder, group_by_split, list_files, split_of
+from rt_keras.data.text_folder import SPLITS, TextFolder, group_by_split, split_of
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav
 
 with extras.needed("train", "Reading data sets"):

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from rt_keras.data.text_folder import TextFolder, wrong_folder
+from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.text_folder import TextFolder
 
 
 class TextFile(TextFolder):

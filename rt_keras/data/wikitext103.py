@@ -4,7 +4,8 @@ import hashlib
 import re
 import zipfile
 
-from rt_keras.data.text_folder import TextFolder, wrong_folder
+from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.text_folder import TextFolder
 
 ARCHIVE = "wikitext-103-v1.zip"
 # The first line of an article: its title between single equals signs.

@@ -11,7 +11,7 @@ import numpy as np
 from rt_keras import files, progress
 from rt_keras.data import read_documents, shards
 from rt_keras.data.document_source import text_of
-from rt_keras.data.text_folder import list_files
+from rt_keras.data.folder_files import list_files
 from rt_keras.retrieval.exact_index import ExactIndex
 from rt_keras.retrieval.passages import check_lengths, cut
 from rt_keras.training.experiment import load_model

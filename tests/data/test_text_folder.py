@@ -3,7 +3,7 @@ import os
 import pytest
 import tensorflow_datasets as tfds
 
-from rt_keras.data.text_folder import TextFolder, list_files, split_of
+from rt_keras.data.text_folder import TextFolder, split_of
 
 
 def write(folder, texts):
@@ -74,11 +74,6 @@ def test_split_of_is_fixed_and_has_its_shares():
     splits = [split_of(str(number)) for number in range(20_000)]
     assert abs(splits.count("train") / 20_000 - 0.90) < 0.01
     assert abs(splits.count("validation") / 20_000 - 0.05) < 0.01
-
-
-def test_hidden_files_and_folders_are_left_out(tmp_path):
-    texts = {".git/a.txt": b"", "sub/.b.txt": b"", "sub/c.txt": b"", "skip/d.txt": b""}
-    assert list_files(write(tmp_path, texts), ".txt", ["skip"]) == ["sub/c.txt"]
 
 
 @pytest.mark.parametrize("change", ["text", "new", "gone", "renamed"])

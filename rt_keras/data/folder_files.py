@@ -1,0 +1,44 @@
+"""The files of a folder, and the error for a folder that cannot be read."""
+
+import os
+from pathlib import Path
+
+
+def list_files(directory, suffix, left_out=()):
+    """Lists the files of a folder and its subfolders that end in `suffix`, except hidden ones.
+
+    Args:
+        directory: path of the folder.
+        suffix: string, such as ".txt", or a tuple of strings.
+        left_out: names of subfolders to skip.
+
+    Returns:
+        Sorted list of paths relative to the folder, with forward slashes.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist or has no such files.
+        NotADirectoryError: if `directory` is a file.
+    """
+    directory = Path(directory)
+    if not directory.exists():
+        raise wrong_folder("directory must exist", directory)
+    if not directory.is_dir():
+        problem = "directory must be a folder, not a file; use the data set text_file for a file"
+        raise wrong_folder(problem, directory, NotADirectoryError)
+    names = []
+    for folder, folders, files in os.walk(directory):
+        folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
+        names += [
+            Path(folder, name).relative_to(directory).as_posix()
+            for name in files
+            if name.endswith(suffix) and name[0] != "."
+        ]
+    if not names:
+        suffixes = suffix if isinstance(suffix, str) else " or ".join(suffix)
+        raise wrong_folder(f"directory must hold {suffixes} files", directory)
+    return sorted(names)
+
+
+def wrong_folder(problem, directory, error=FileNotFoundError):
+    """Returns the error for a folder that cannot be read."""
+    return error(f"{problem}. Received: directory={str(directory)!r}")
