@@ -60,11 +60,11 @@ def _check_questions(questions):
 
 def _load_reader(args):
     """Loads the reader, after checking that it can read the questions and the passages."""
-    from rt_keras.models.routing_transformer_reader_preprocessor import check_question
+    from rt_keras.models.routing_transformer_reader_preprocessor import tokens_to_answer
 
     reader = options.load_reader(args)
     for question in args.questions:
-        check_question(question, reader.preprocessor)
+        tokens_to_answer(question, reader.preprocessor)
     most = reader.preprocessor.num_passages
     if args.passages is not None and args.passages > most:
         raise ValueError(

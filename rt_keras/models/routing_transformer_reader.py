@@ -12,7 +12,7 @@ from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackb
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
 from rt_keras.models.routing_transformer_reader_preprocessor import (
     RoutingTransformerReaderPreprocessor,
-    check_question,
+    tokens_to_answer,
 )
 from rt_keras.models.streaming import check_can_stream, continued
 
@@ -116,7 +116,7 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
         if one:
             inputs = {name: [x] for name, x in inputs.items()}
         for question in inputs["question"]:
-            check_question(question, self.preprocessor)
+            tokens_to_answer(question, self.preprocessor)  # Raises an error if it is too long.
         found = super().generate(inputs, max_length, stop_token_ids, strip_prompt)
         return found[0] if one else found
 
@@ -158,9 +158,8 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
             ValueError: if the question is empty or has too many tokens, or if the sampler compares
                 several continuations, as beam and contrastive search do.
         """
-        check_question(question, self.preprocessor)
+        asked = tokens_to_answer(question, self.preprocessor)[None]
         check_can_stream(self)
-        asked = self.preprocessor.question_tokens([question]).to_tensor()
         first, count = len(read.tokens), asked.shape[1]
         # Few lengths, so that few programs are compiled.
         chunk = tf.pad(asked, [[0, 0], [0, bucket(count, 2**30) - count]])

@@ -199,19 +199,24 @@ def _check_fits(row, length):
             )
 
 
-def check_question(question, preprocessor):
-    """Raises a ValueError if a question cannot be answered as it is.
+def tokens_to_answer(question, preprocessor):
+    """Returns the tokens of a question with their end, int32 `[length]`.
 
     Args:
         question: string.
         preprocessor: a `RoutingTransformerReaderPreprocessor`.
+
+    Raises:
+        ValueError: if the question cannot be answered as it is: if it is empty or too long.
     """
-    check_strings("question", question, needs_utf8(preprocessor.tokenizer))
+    tokenizer = preprocessor.tokenizer
+    check_strings("question", question, needs_utf8(tokenizer))
     if not question.strip():
         raise ValueError(f"question must not be empty. Received: question={question!r}")
-    count = len(preprocessor.tokenizer(tf.constant(question)))
-    if count > preprocessor.question_length:
+    tokens = tokenizer(tf.constant(question))
+    if len(tokens) > preprocessor.question_length:
         raise ValueError(
             f"question must have at most {preprocessor.question_length} tokens, question_length. "
-            f"Received: {count} tokens"
+            f"Received: {len(tokens)} tokens"
         )
+    return tf.concat([tokens, [tokenizer.end_token_id]], axis=0)

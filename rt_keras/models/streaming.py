@@ -9,7 +9,8 @@ import tensorflow as tf
 from rt_keras.data.tokenizer import needs_utf8
 from rt_keras.models.generation import check_prompts, check_sampler, stop_tokens
 
-# Number of tokens generated in the graph for each chunk.
+# Number of tokens generated in the graph for each chunk but the first, which has one, so that it
+# comes early.
 TOKENS_AT_ONCE = 8
 
 
@@ -89,7 +90,7 @@ def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prom
     index, done = known, False
     yield from text.new(tokens[0, first:known])
     while index < width and not done:
-        count = min(TOKENS_AT_ONCE, width - index)
+        count = 1 if index == known else min(TOKENS_AT_ONCE, width - index)
         tokens, cache = advance(tokens, cache, tf.constant(index), tf.constant(count))
         new = tokens[0, index : index + count].numpy().tolist()
         stops = [place for place, token in enumerate(new) if token in stop_token_ids]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rt_keras.data import ByteTokenizer
 from rt_keras.models import RoutingTransformerReaderPreprocessor as Preprocessor
-from rt_keras.models.routing_transformer_reader_preprocessor import check_question
+from rt_keras.models.routing_transformer_reader_preprocessor import tokens_to_answer
 
 # All tokenizers of the tests know these words.
 TEXT = st.lists(st.sampled_from(["the", "quick", "fox", "dog", "jumps"]), max_size=5).map(" ".join)
@@ -122,13 +122,13 @@ def test_there_are_no_more_passages_than_places():
 
 def test_questions_that_cannot_be_answered():
     preprocessor = Preprocessor(ByteTokenizer(), **LENGTHS)
-    check_question("abc", preprocessor)
+    assert tokens_to_answer("abc", preprocessor).numpy().tolist() == [99, 100, 101, 1]
     for empty in ("", " \n"):
         with pytest.raises(ValueError, match="question must not be empty. Received: question="):
-            check_question(empty, preprocessor)
+            tokens_to_answer(empty, preprocessor)
     with pytest.raises(ValueError, match="at most 3 tokens, question_length. Received: 4 tokens"):
-        check_question("abcd", preprocessor)
+        tokens_to_answer("abcd", preprocessor)
     with pytest.raises(TypeError, match="question must be a string"):
-        check_question(5, preprocessor)
+        tokens_to_answer(5, preprocessor)
     with pytest.raises(ValueError, match="question must be valid UTF-8"):
-        check_question("\udcff", preprocessor)
+        tokens_to_answer("\udcff", preprocessor)
