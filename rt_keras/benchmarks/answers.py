@@ -70,8 +70,11 @@ def main(args):
     reader = load_reader(args)
     training, tests = (_questions(args.data, split) for split in ("train", args.split))
     tests = tests[: args.questions]
-    if not tests:
-        raise ValueError(f"--data {args.data} has no questions with answers in {args.split}")
+    if len(tests) < 2:
+        raise ValueError(
+            "at least 2 questions with answers are needed, since random passages are those of "
+            f"another. Received: {len(tests)} of the split {args.split} of {args.data}"
+        )
     count = reader.preprocessor.num_passages
     found = _found(args, tests, count)
     # The documents count only where the reader has read their passages.
@@ -88,13 +91,15 @@ def main(args):
 
 
 def _questions(folder, split):
-    """Returns the questions of a split that have an answer, as dictionaries of strings."""
+    """Returns the questions of a split with their answers that are not blank, if they have any."""
     from rt_keras.data import load_question_answers
     from rt_keras.data.question_answers import as_strings
 
     examples = load_question_answers("question_folder", split, folder).as_numpy_iterator()
-    decoded = map(as_strings, examples)
-    return [example for example in decoded if any(map(str.strip, example["answers"]))]
+    decoded = [as_strings(example) for example in examples]
+    for example in decoded:
+        example["answers"] = [answer for answer in example["answers"] if answer.strip()]
+    return [example for example in decoded if example["answers"]]
 
 
 def _found(args, tests, count):
@@ -119,7 +124,7 @@ def _passages(tests, seed, count):
     import numpy as np
 
     own = [(test["passages"] + [""] * count)[:count] for test in tests]
-    shift = np.random.default_rng(seed).integers(1, max(len(tests), 2))
+    shift = np.random.default_rng(seed).integers(1, len(tests))
     return own, [*own[shift:], *own[:shift]], [[""] * count for _ in tests]
 
 

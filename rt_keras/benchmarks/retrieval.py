@@ -57,6 +57,8 @@ def main(args):
     """
     check_at_least_one(args, "passages", "questions")
     tests, tuning, passages = read(args.data, args.questions, args.passages)
+    if not tests:
+        raise ValueError(f"--data {args.data} has no test questions with passages or answers")
     print(f"{len(tests):,} questions, {len(passages):,} passages")
     (words, tuning_words), figures = _bm25(tests, tuning, passages)
     rows = [{"retriever": "BM25", **scores_of(words, tests), **figures}]
@@ -154,12 +156,15 @@ def bm25(passages, stopwords="english"):
 
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     options = {"stopwords": stopwords, "show_progress": False}
-    index = bm25s.BM25()
-    index.index(bm25s.tokenize(passages, **options), show_progress=False)
+    words = bm25s.tokenize(passages, **options)
+    index, none = bm25s.BM25(), np.zeros(len(passages), np.float32)
+    # bm25s fails for texts without a word.
+    if words.vocab:
+        index.index(words, show_progress=False)
 
     def scores(questions):
         rows = bm25s.tokenize(questions, return_ids=False, **options)
-        return np.stack([index.get_scores(row) for row in rows])
+        return np.stack([index.get_scores(row) if row and words.vocab else none for row in rows])
 
     return scores
 

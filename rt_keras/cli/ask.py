@@ -53,9 +53,13 @@ def main(args):
 
 
 def _check_questions(questions):
+    from rt_keras.data.document_source import is_utf8
+
     for question in questions:
         if not question.strip():
             raise ValueError("QUESTION must not be empty")
+        if not is_utf8(question):
+            raise ValueError(f"QUESTION must be UTF-8 text. Received: {question!r}")
 
 
 def _load_reader(args):

@@ -31,9 +31,9 @@ def read_documents(path, empty=None):
 
     Raises:
         FileNotFoundError: if there is no such folder or file, or the folder has no `.txt` file.
-        ValueError: if the file has another suffix or no documents; during the iteration, if a file
-            or a line is not UTF-8, or if a line is not JSON or lacks a value. The error names the
-            file and the line.
+        ValueError: if the file has another suffix or no documents; during the iteration, if a
+            file, its name or a line is not UTF-8, or if a line is not JSON or lacks a value. The
+            error names the file and the line.
 
     Source: KILT's knowledge source: Petroni et al. 2021, KILT: a Benchmark for Knowledge Intensive
     Language Tasks.
@@ -74,6 +74,15 @@ def text_of(document):
     return "\n".join(filter(None, (document["title"], document["text"])))
 
 
+def is_utf8(text):
+    """Returns False if a string has parts that are no UTF-8, as names of files may have."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _with_text(documents, empty):
     for document in documents:
         if document["text"].strip():
@@ -85,6 +94,8 @@ def _with_text(documents, empty):
 def _of_folder(folder, names):
     for name in names:
         path = folder / name
+        if not is_utf8(name):
+            raise ValueError(f"the name of the file {str(path)!r} is not UTF-8 text")
         yield {"id": name, "title": path.stem, "text": _decoded(path.read_bytes(), path)}
 
 

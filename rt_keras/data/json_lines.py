@@ -44,7 +44,7 @@ def _parsed(line):
         values = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({error})") from None
     if not isinstance(values, dict):
         raise ValueError(f"it must be a JSON object. Received: {shortened(values)}")

@@ -78,9 +78,13 @@ class Contrastive(Training):
         return tf.concat([question[:, None], found], axis=1)
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
-        """Applies the preprocessor, also to a dictionary of "question" and "passages"."""
+        """Applies the preprocessor, also to a dictionary of "question" and "passages".
+
+        Without labels, all questions count.
+        """
         if self.preprocessor is None or not (isinstance(x, dict) and "question" in x):
             return super().preprocess_samples(x, y, sample_weight)
+        y = tf.ones_like(x["question"], tf.int32) if y is None else y
         x = pair_inputs(self.preprocessor, question_length=self.question_length, **x)
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
@@ -98,7 +102,7 @@ class Contrastive(Training):
             float32 array `[texts, embedding_dim]`.
 
         Raises:
-            ValueError: if there is no preprocessor.
+            ValueError: if there is no preprocessor, or an embedding is not finite.
         """
         preprocessor = preprocessor or self.preprocessor
         if preprocessor is None:
@@ -110,6 +114,11 @@ class Contrastive(Training):
         batches = [order[x : x + TEXTS_AT_ONCE] for x in range(0, len(order), TEXTS_AT_ONCE)]
         for rows in progress.track(batches, "embedding", len(batches), verbose=verbose):
             found[rows] = self._embed_batch([texts[row] for row in rows], preprocessor)
+        if not np.isfinite(found).all():
+            raise ValueError(
+                "embeddings must be finite. The model computes others, as after a training that "
+                "diverged"
+            )
         return found
 
     def _embed_batch(self, texts, preprocessor):
@@ -184,7 +193,9 @@ def scores_of_batch(y_true, y_pred):
     real, passages, first = tf.cast(y_true, tf.bool), y_pred[:, 1:], 0
     replica = tf.distribute.get_replica_context()
     if replica is not None and replica.num_replicas_in_sync > 1:
-        first = tf.cast(replica.replica_id_in_sync_group, tf.int32) * batch
+        # A replica's share of the last batch may be smaller.
+        shares = replica.all_gather(batch[None], axis=0)
+        first = tf.cumsum(shares, exclusive=True)[replica.replica_id_in_sync_group]
         real = replica.all_gather(tf.cast(real, tf.int32), axis=0) > 0
         passages = _of_all_replicas(passages, first)
     real = tf.repeat(tf.reshape(real, [-1]), texts - 1)

@@ -18,7 +18,7 @@ class ExactIndex:
     Another index needs the same `search` and nothing else.
 
     Args:
-        vectors: float32 tensor or array `[vectors, features]`.
+        vectors: array `[vectors, features]`, or float32 tensor.
 
     Raises:
         ValueError: if `vectors` is empty or has another shape.
@@ -36,7 +36,7 @@ class ExactIndex:
                 f"Received: shape {tuple(vectors.shape)}"
             )
         # A variable, since the graph of a SavedModel cannot hold constants of over two gigabytes.
-        self.vectors = tf.Variable(vectors, trainable=False)
+        self.vectors = tf.Variable(vectors, trainable=False, dtype=tf.float32)
 
     def __len__(self):
         return self.vectors.shape[0]

@@ -6,6 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from rt_keras import files, progress
@@ -41,10 +42,11 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
 
     Args:
         documents: path of a folder of texts or a file of JSON lines; see
-            `rt_keras.data.read_documents`.
+            `rt_keras.data.read_documents`. All are read once before the first is embedded, to find
+            mistakes in them.
         retriever: a text embedder with a preprocessor, such as a `RoutingTransformerTextEmbedder`.
-        folder: string or `Path`, the folder to write to or to resume in. It gets a copy of the
-            retriever.
+        folder: string or `Path`, the folder to write to or to resume in, not in that of the
+            documents. It gets a copy of the retriever.
         length: int, maximum number of tokens in a passage. Defaults to the length of the
             retriever's sequences without start and end.
         overlap: int, maximum number of tokens that a passage repeats of the previous one. Defaults
@@ -56,25 +58,31 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
     Raises:
         FileNotFoundError: if there are no documents.
         ValueError: if the folder holds an index of another retriever, of other documents or of
-            other lengths, if a passage would be longer than the retriever's sequences, if two
-            documents have the same id, or if a document cannot be read.
+            other lengths, if the retriever has no preprocessor or low-rank updates that are not
+            merged, if a passage would be longer than the retriever's sequences, if no document has
+            text, if two have the same id, if one cannot be read, or if an embedding is not finite.
         OSError: if the disk is full.
 
     Example:
 
     >>> import tempfile
     >>> from rt_keras import data, layers, models
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> folder, index = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     >>> _ = (folder / "sky.txt").write_text("The sky is blue. The sea is deep.")
     >>> backbone = models.RoutingTransformerEncoderBackbone(
     ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
     >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
-    >>> index = read_index(build_index(folder, retriever, folder / "index"))
+    >>> index = read_index(build_index(folder, retriever, index))
     >>> len(index.passages), index.search(["deep sea"], k=1)[0][0]["document"]
     (3, 'sky.txt')
     """
     folder, preprocessor = Path(folder), retriever.preprocessor
+    if preprocessor is None:
+        raise ValueError("retriever must have a preprocessor")
+    if any(weight.name.startswith("lora_") for weight in retriever.weights):
+        # Saving adds them to the other weights, so the copy would be another retriever.
+        raise ValueError("retriever must have no low-rank updates; save it and load it again")
     longest = preprocessor.sequence_length - 2
     length = longest if length is None else length
     check_lengths(length, overlap)
@@ -92,6 +100,10 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
         "features": retriever.output_shape[-1],
     }
 
+    if Path(documents).resolve() in folder.resolve().parents:
+        # Its vocabulary may be a .txt file.
+        raise ValueError(f"folder must be outside of the documents. Received: {str(folder)!r}")
+
     def read(first):
         passages = _passages(documents, preprocessor.tokenizer, length, overlap)
         # In the batches of an uninterrupted build, whose embeddings may be rounded otherwise.
@@ -99,7 +111,10 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
         records = _records(retriever, itertools.islice(passages, start, None))
         return itertools.islice(records, first - start, None)
 
-    _check_same(folder, contents)
+    if (folder / shards.MANIFEST).exists():
+        _check_same(folder, contents)
+    else:
+        _check_documents(documents)
     save = functools.partial(_save, features=contents["features"])
     shards.write(folder, contents, read, save, ".npz", SHARD_BYTES)
     with files.locked(folder, wait=True):
@@ -109,9 +124,7 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
 
 
 def _check_same(folder, contents):
-    """Raises a ValueError if a folder holds an index that was begun with something else."""
-    if not (folder / shards.MANIFEST).exists():
-        return
+    """Raises a ValueError if the index in a folder was begun with something else."""
     found = shards.read_manifest(folder)["contents"]
     for name, words in CONTENTS.items():
         if found.get(name) != contents[name]:
@@ -119,6 +132,19 @@ def _check_same(folder, contents):
                 f"folder must be new, or an index of the same {words}. Received: "
                 f"folder={str(folder)!r}, an index of another {words}"
             )
+
+
+def _check_documents(documents):
+    """Reads all documents, since a mistake in the last one would otherwise be found last."""
+    empty, seen = [], set()
+    for document in progress.track(read_documents(documents, empty), "reading", unit="documents"):
+        if document["id"] in seen:
+            raise ValueError(f"documents has two with the id {document['id']!r}")
+        seen.add(document["id"])
+    if not seen:
+        raise ValueError(f"documents has no text. Received: {str(documents)!r}")
+    if empty:
+        progress.say_once(f"{len(empty):,} documents have no text, such as {empty[0]}")
 
 
 def read_index(folder):
@@ -138,25 +164,28 @@ def read_index(folder):
 
     >>> import tempfile
     >>> from rt_keras import data, layers, models
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> folder, index = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     >>> _ = (folder / "sky.txt").write_text("The sky is blue.")
     >>> backbone = models.RoutingTransformerEncoderBackbone(
     ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 24)
     >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
-    >>> read_index(build_index(folder, retriever, folder / "index")).passages
+    >>> read_index(build_index(folder, retriever, index)).passages
     [{'document': 'sky.txt', 'title': 'sky', 'text': 'The sky is blue.'}]
     """
     folder = Path(folder)
     manifest = shards.read_finished(folder, "passages")
     shards.check_packed(folder)
-    parts = [np.load(folder / shard["file"]) for shard in manifest["shards"]]
-    passages = [json.loads(text) for part in parts for text in _texts(part)]
+    vectors, passages = [], []
+    for shard in manifest["shards"]:
+        # Closed one by one: a process may only open some hundred files.
+        with np.load(folder / shard["file"]) as part:
+            vectors.append(part["vectors"])
+            passages += map(json.loads, _texts(part))
     retriever = load_model(folder / RETRIEVER)
     if sum_of_retriever(retriever) != manifest["contents"]["retriever"]:
         raise ValueError(f"{folder / RETRIEVER} is not the retriever that the index was built with")
-    vectors = np.concatenate([part["vectors"] for part in parts])
-    return Index(retriever, passages, ExactIndex(vectors))
+    return Index(retriever, passages, ExactIndex(np.concatenate(vectors)))
 
 
 class Index:
@@ -200,8 +229,10 @@ class Index:
             For each question, a list of at most k passages with their "score", the best first.
 
         Raises:
-            ValueError: if a question is empty.
+            ValueError: if a question is empty, or `questions` is a string.
         """
+        if isinstance(questions, str):
+            raise ValueError(f"questions must be a list of strings. Received: {questions!r}")
         for question in questions:
             if not question.strip():
                 raise ValueError(f"a question must not be empty. Received: {question!r}")
@@ -217,7 +248,10 @@ def sum_of_retriever(retriever):
     """Returns the SHA-256 sum of the weights, the options and the vocabulary of a text embedder."""
     total = hashlib.sha256()
     for weight in retriever.weights:
-        total.update(np.ascontiguousarray(weight.numpy()).tobytes())
+        values = weight.numpy()
+        # Loading changes half precision, but not the values.
+        values = values.astype("float32") if keras.backend.is_float_dtype(weight.dtype) else values
+        total.update(np.ascontiguousarray(values).tobytes())
     preprocessor = retriever.preprocessor
     vocabulary = preprocessor.tokenizer.get_vocabulary()
     # Models with equal weights may pool or attend differently.
@@ -247,14 +281,8 @@ def _source(documents):
 
 def _passages(documents, tokenizer, length, overlap):
     """Yields the passages of all documents."""
-    empty, seen = [], set()
-    for document in read_documents(documents, empty):
-        if document["id"] in seen:
-            raise ValueError(f"documents has two with the id {document['id']!r}")
-        seen.add(document["id"])
+    for document in read_documents(documents):
         yield from cut(document, tokenizer, length, overlap)
-    if empty:
-        progress.say_once(f"{len(empty):,} documents have no text, such as {empty[0]}")
 
 
 def _records(retriever, passages):

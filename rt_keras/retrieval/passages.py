@@ -14,7 +14,7 @@ def cut(document, tokenizer, length, overlap=0):
     """Cuts a document into passages of whole words.
 
     A passage is as long as it can be with at most `length` tokens, those of the title included, up
-    to half of a passage. A word with more tokens is a passage of its own, which a model truncates.
+    to half of a passage. Words with more tokens, as in languages without spaces, are divided.
     Tokens are counted word by word.
 
     Args:
@@ -39,22 +39,43 @@ def cut(document, tokenizer, length, overlap=0):
     ['Once upon', 'upon  a', 'a time']
     """
     check_lengths(length, overlap)
-    words = list(WORD.finditer(document["text"]))
-    if not words:
+    text = document["text"]
+    if not text.strip():
         return []
-    texts = [word.group() for word in words]
     # A line break follows the title; see `text_of`.
     title = document["title"] and document["title"] + "\n"
-    title, *counts = _token_counts(tokenizer, [title, *texts])
-    length -= min(title, length // 2)
+    length -= min(*_token_counts(tokenizer, [title]), length // 2)
+    ends, counts = _words(text, tokenizer, length)
+    starts = [0, *ends]
     return [
         {
             "document": document["id"],
             "title": document["title"],
-            "text": document["text"][words[first].start() : words[last].end()].strip(),
+            "text": text[starts[first] : ends[last]].strip(),
         }
         for first, last in _ranges(counts, length, min(overlap, length - 1))
     ]
+
+
+def _words(text, tokenizer, length):
+    """Returns where the words of a text end, and their numbers of tokens.
+
+    Words with more than `length` tokens, white space aside, are halved until none is left.
+    """
+    ends = [word.end() for word in WORD.finditer(text)]
+    while True:
+        words = [text[start:end] for start, end in zip([0, *ends], ends)]
+        counts = _token_counts(tokenizer, words)
+        long = [(end, words[i].lstrip()) for i, end in enumerate(ends) if counts[i] > length]
+        sizes = _token_counts(tokenizer, [word for _, word in long]) if long else []
+        middles = [
+            end - len(word) // 2
+            for (end, word), size in zip(long, sizes)
+            if size > length and len(word) > 1
+        ]
+        if not middles:
+            return ends, counts
+        ends = sorted([*ends, *middles])
 
 
 def _token_counts(tokenizer, texts):

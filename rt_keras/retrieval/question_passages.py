@@ -1,5 +1,6 @@
 """Questions with the passages that an index finds for them."""
 
+import collections
 import json
 
 from rt_keras import files, progress
@@ -20,8 +21,9 @@ def retrieve(index, name, directory, output, num_passages, num_negatives=0, data
         directory: path of its folder.
         output: path of the new folder, which `QuestionFolder` reads.
         num_passages: int, number of "passages" of each question, the best first. 0 keeps its own.
-        num_negatives: int, maximum number of "negatives": the best passages of documents that do
-            not answer the question. Defaults to 0, which keeps its own.
+        num_negatives: int, number of "negatives": the best passages of documents that do not answer
+            the question. There are fewer only if the index has no others. Defaults to 0, which
+            keeps its own.
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
 
@@ -57,14 +59,15 @@ def retrieve(index, name, directory, output, num_passages, num_negatives=0, data
             "num_passages and num_negatives must be at least 0, and one of them above. Received: "
             f"{num_passages} and {num_negatives}"
         )
-    counts = {}
+    counts, sizes = {}, collections.Counter(passage["document"] for passage in index.passages)
     with files.whole_folder(output) as part:
         for split in SETS.builder(name, directory, data_dir).files:
             lines = []
             for batch in _batches(name, split, directory, data_dir):
-                found = index.search(
-                    [example["question"] for example in batch], num_passages + 4 * num_negatives
-                )
+                # Among so many passages, there are enough of other documents.
+                right = max(sum(sizes[x] for x in _documents(example)) for example in batch)
+                number = max(num_passages, num_negatives and right + num_negatives)
+                found = index.search([example["question"] for example in batch], number)
                 lines += [
                     _line(example, passages, num_passages, num_negatives)
                     for example, passages in zip(batch, found)
@@ -86,9 +89,14 @@ def _batches(name, split, directory, data_dir):
         ]
 
 
+def _documents(example):
+    """Returns the set of all documents that answer a question."""
+    return set().union(*document_sets(example["documents"]))
+
+
 def _line(example, found, num_passages, num_negatives):
     """Returns the JSON line of a question with its passages."""
-    right = set().union(*document_sets(example["documents"]))
+    right = _documents(example)
     wrong = [passage for passage in found if passage["document"] not in right]
     if num_passages:
         example["passages"] = [text_of(passage) for passage in found[:num_passages]]

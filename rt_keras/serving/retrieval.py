@@ -97,7 +97,10 @@ def answering_function(reader, index):
         queries = _embedded(retriever, questions, shortened)
         scores, numbers = index.vectors.search(queries, preprocessor.num_passages)
         found = {name: tf.gather(values, numbers) for name, values in told.items()}
-        texts = tf.ensure_shape(found.pop("texts"), [None, preprocessor.num_passages])
+        # A small index has fewer than the reader reads.
+        missing = tf.fill([batch, preprocessor.num_passages - tf.shape(numbers)[1]], "")
+        texts = tf.concat([found.pop("texts"), missing], axis=1)
+        texts = tf.ensure_shape(texts, [None, preprocessor.num_passages])
         answers = tf.cond(
             batch > 0, lambda: _answered(reader, questions, texts, sampler), lambda: questions
         )

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from rt_keras import cli
-from rt_keras.benchmarks.answers import paraphrases, scores
+from rt_keras.benchmarks.answers import _passages, _questions, paraphrases, scores
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads
 from rt_keras.models import (
@@ -55,6 +55,8 @@ def test_paraphrases_share_most_words():
     others = ["what is the sky", "who sat on the mat"]
     assert paraphrases(["what is this sky", "why"], others) == 0.5
     assert paraphrases(["why"], []) == 0.0
+    # Questions without words.
+    assert paraphrases(["why"], ["?", "!"]) == paraphrases(["?"], ["why", "who"]) == 0.0
 
 
 def test_scores_of_documents_need_documents():
@@ -89,6 +91,24 @@ def test_the_table_has_all_controls(reader, folder, tmp_path, capsys, with_index
     ]
     assert all(row["nats_per_token"] > 0 for row in rows[:3])
     assert ("r_precision" in rows[0]) == with_index and "r_precision" not in rows[1]
+
+
+def test_blank_answers_do_not_count(tmp_path):
+    lines = [{"question": "why", "answers": [" ", "so"]}, {"question": "who", "answers": [""]}]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (question,) = _questions(tmp_path, "test")
+    assert (question["question"], question["answers"]) == ("why", ["so"])
+
+
+def test_random_passages_are_those_of_another_question(reader, folder, capsys):
+    tests = [{"passages": [word]} for word in WORDS]
+    for count in (2, 3):
+        own, others, none = _passages(tests[:count], seed=0, count=2)
+        assert own == [[word, ""] for word in WORDS[:count]]
+        assert sorted(others) == sorted(own) and all(x != y for x, y in zip(own, others))
+        assert none == [["", ""]] * count
+    assert run("--model", reader, "--data", folder, "--questions", 1) == 1
+    assert "at least 2 questions with answers are needed" in capsys.readouterr().err
 
 
 def test_what_is_wrong(reader, folder, capsys):

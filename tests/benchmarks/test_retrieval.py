@@ -37,6 +37,20 @@ def test_bm25_finds_words(folder):
     assert found.argmax(axis=1).tolist() == list(tests.values())
 
 
+@pytest.mark.parametrize("passages", [["a sky", "?", "sea"], ["?", "!"]])
+def test_texts_without_words_score_nothing(passages):
+    # "the" is too frequent to count.
+    found = bm25(passages)(["?", "the", "sky"])
+    assert found.shape == (3, len(passages)) and not found[:2].any()
+    assert bool(found[2].any()) == (len(passages) > 2)
+
+
+def test_of_equal_scores_the_right_one_is_last():
+    for scores in (np.zeros([2, 3]), np.ones([2, 3])):
+        found = scores_of(scores, {"a": 0, "b": 2})
+        assert found["recall_at_1"] == 0 and found["mean_reciprocal_rank"] == pytest.approx(1 / 3)
+
+
 def test_ranks_of_right_passages():
     scores = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
     found = scores_of(scores, {"a": 0, "b": 0})
@@ -69,3 +83,11 @@ def test_what_is_wrong(folder, capsys):
     assert "error: --passages must be at least 1" in capsys.readouterr().err
     assert run("--data", folder / "nothing") == 1
     assert "rt-keras: error: directory must be a folder" in capsys.readouterr().err
+
+
+def test_without_passages_there_is_nothing_to_rank(tmp_path, capsys):
+    for split, answers in (("train", ["so"]), ("validation", []), ("test", [])):
+        line = {"question": "why", "answers": answers}
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps(line))
+    assert run("--data", tmp_path) == 1
+    assert "has no test questions with passages or answers" in capsys.readouterr().err

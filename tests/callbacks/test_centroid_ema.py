@@ -1,11 +1,7 @@
 """Compares training with the callback to a NumPy loop over the positions of the same batches."""
 
 import csv
-import json
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -16,6 +12,7 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
 from tests.ops.reference import normalize
+from tests.replicas import found_on_two_replicas
 
 HEADS, CLUSTERS, LENGTH, DEPTH, BATCH = 2, 3, 10, 4, 2
 STATE = ("centroids", "load_bias", "average_counts", "average_sums", "updates")
@@ -373,24 +370,18 @@ def test_the_load_bias_cures_the_collapse():
 
 
 MIRRORED = """
-import json
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from tests.callbacks.test_centroid_ema import (
     CentroidEMA, batches_of, fit, make_data, make_model, make_step, state
 )
 
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 assert strategy.num_replicas_in_sync == 2
-states = {}
 for update, jit_compile in (("mean", False), ("count", "auto")):
     with strategy.scope():
         model = make_model(jit_compile=jit_compile)
     fit(model, make_data(batches=3), CentroidEMA(decay=0.8, update=update))
     first, second = model.get_layer("routing").centroids.value.values
     tf.debugging.assert_equal(first, second)
-    states[update] = {name: value.tolist() for name, value in state(model).items()}
+    found[update] = {name: value.tolist() for name, value in state(model).items()}
 for update, update_inside in (("mean", True), ("count", False)):
     with strategy.scope():
         model = make_model()
@@ -398,18 +389,13 @@ for update, update_inside in (("mean", True), ("count", False)):
     step = make_step(model, callback, strategy, update_inside=update_inside)
     for batch in strategy.experimental_distribute_dataset(batches_of(make_data(batches=3))):
         step(batch)
-    states[f"{update} in a loop"] = {n: value.tolist() for n, value in state(model).items()}
-print(json.dumps(states))
+    found[f"{update} in a loop"] = {n: value.tolist() for n, value in state(model).items()}
 """
 
 
 @pytest.mark.end_to_end
 def test_replicas_make_the_update_of_one_device():
-    # In a separate process, because TensorFlow sets its devices at its start.
-    command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
-    states = json.loads(run.stdout.splitlines()[-1])
+    states = found_on_two_replicas(MIRRORED)
     assert len(states) == 4
     for name, found in states.items():
         callback = CentroidEMA(decay=0.8, update=name.split()[0])

@@ -97,6 +97,7 @@ def test_without_a_reader_the_passages_are_printed(ask_with, index, monkeypatch)
         (["--model", "nothing"], ["nothing"]),
         (["--model", "RETRIEVER"], ["holds a retriever model, not a reader"]),
         ([" "], ["QUESTION must not be empty"]),
+        (["caf\udce9"], ["QUESTION must be UTF-8 text"]),
         (["q" * 17], ["at most 16 tokens, question_length. Received: 17 tokens"]),
         (["--passages", 3], ["--passages must be at most 2"]),
         (["--passages", 0], ["--passages must be at least 1. Received: 0"]),

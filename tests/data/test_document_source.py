@@ -1,5 +1,7 @@
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -43,6 +45,12 @@ def test_files_are_read_one_after_another(tmp_path):
     assert next(documents) == {"id": "a.txt", "title": "a", "text": "a\r\nb"}
     with pytest.raises(ValueError, match="b.txt is not UTF-8 text: see line 3"):
         next(documents)
+
+
+def test_the_name_of_a_file_must_be_utf8(tmp_path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("coffee")
+    with pytest.raises(ValueError, match="the name of the file .*caf.*txt' is not UTF-8 text"):
+        list(read_documents(tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ def test_objects_come_back_with_the_numbers_of_their_lines(path, objects, escape
     [
         (b'{"name": "caf\xe9"}', "it is not UTF-8 text"),
         (b'{"name": "Ann"', "it is not JSON (Expecting ',' delimiter"),
+        (b"[" * 100_000, "it is not JSON (maximum recursion depth exceeded"),
         (b'["Ann"]', 'it must be a JSON object. Received: ["Ann"]'),
         (json.dumps(["a" * 70]).encode(), f'it must be a JSON object. Received: ["{"a" * 58}...'),
         (rb'{"name": "\uD83D"}', "it has half of a surrogate pair, which is not a character"),

@@ -1,7 +1,3 @@
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -9,6 +5,7 @@ import tensorflow as tf
 
 from rt_keras.models import RoutingTransformerCausalLM, RoutingTransformerSeq2SeqLM
 from tests.models import checks
+from tests.replicas import found_on_two_replicas
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -121,9 +118,6 @@ def test_losses_and_metrics_that_need_logits_are_refused(options, word):
 
 MIRRORED = """
 import numpy as np
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from tests.models.test_chunked_loss import LABELS, TOKENS, WEIGHTS, checks, keras, make_model
 
 def fitted(strategy, size, **changes):
@@ -136,16 +130,12 @@ def fitted(strategy, size, **changes):
     return [loss, *map(np.asarray, weights)]
 
 expected = fitted(tf.distribute.get_strategy(), None)
-two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-found = fitted(two, 7, remat=True, feed_forward_chunk_size=4)
-for a, b in zip(found, expected, strict=True):
+replicated = fitted(strategy, 7, remat=True, feed_forward_chunk_size=4)
+for a, b in zip(replicated, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 """
 
 
 @pytest.mark.end_to_end
 def test_replicas_equal_one_device_with_all_logits():
-    # In a separate process, since TensorFlow counts devices when it starts.
-    command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
+    found_on_two_replicas(MIRRORED)

@@ -1,8 +1,3 @@
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -14,6 +9,8 @@ from rt_keras.data import ByteTokenizer
 from rt_keras.models import contrastive
 from tests.models import checks
 from tests.models.test_training import assert_equal
+from tests.replicas import found_on_two_replicas
+from tests.retrieval.made import make_retriever
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -95,6 +92,23 @@ def test_a_question_is_found_if_its_own_passage_scores_highest(passages):
     embeddings[1, 1] = 99 * embeddings[0, 0]
     found = contrastive.found_in_batch(tf.constant([1, 0, 1, 1]), embeddings)
     assert found.numpy()[0] == 1
+
+
+def test_strings_need_no_labels():
+    pairs = {"question": np.array(["a", "b"]), "passages": np.array([["aa"], ["bb"]])}
+    losses = []
+    for labels in ((), (np.ones(2),)):
+        model = make_retriever()
+        losses.append(model.fit(pairs, *labels, batch_size=2, verbose=0).history["loss"])
+    assert losses[0] == losses[1] and losses[0][0] > 0
+
+
+def test_embeddings_that_are_not_finite_are_refused():
+    model = make_retriever()
+    table = model.backbone.token_embedding.embeddings
+    table.assign(table * np.nan)
+    with pytest.raises(ValueError, match="embeddings must be finite"):
+        model.embed_texts(["a"])
 
 
 def test_half_precision_is_scored_in_single():
@@ -201,14 +215,17 @@ def test_losses_of_layers_are_added():
 
 
 REPLICAS = """
-import json
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from tests.models.test_contrastive import make_model, trained
+from rt_keras.models.contrastive import InBatchLoss
+from tests.models.test_contrastive import make_embeddings, make_model, trained
 
-found = {}
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+def share(context):
+    rows = make_embeddings(2)[[slice(3), slice(3, 4)][context.replica_id_in_sync_group]]
+    return tf.ones(len(rows)), tf.constant(rows)
+
+shares = strategy.experimental_distribute_values_from_function(share)
+losses = strategy.run(tf.function(lambda x: InBatchLoss(reduction=None)(*x)), [shares])
+found["shares"] = [x.numpy().tolist() for x in strategy.experimental_local_results(losses)]
+
 for name, options in {
     "eager": {},
     "jit": {"jit_compile": True},
@@ -217,23 +234,28 @@ for name, options in {
     with strategy.scope():
         model = make_model(**options)
     found[name] = trained(model)
-print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
 def replicas():
-    """The results of two replicas, in a separate process since TensorFlow counts devices once."""
-    command, root = [sys.executable, "-c", REPLICAS], Path(__file__).parents[2]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout.splitlines()[-1])
+    """The results of two replicas."""
+    return found_on_two_replicas(REPLICAS)
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", ["eager", "jit"])
 def test_replicas_compare_with_the_passages_of_all(replicas, whole, name):
     assert_equal(replicas[name], whole)
+
+
+@pytest.mark.end_to_end
+def test_replicas_may_have_unequal_shares(replicas):
+    # As of the last batch of a data set.
+    first, second = replicas["shares"]
+    assert len(first) == 3 and len(second) == 1
+    expected = contrastive.InBatchLoss(reduction=None)(tf.ones(BATCH), make_embeddings(2))
+    np.testing.assert_allclose([*first, *second], expected, rtol=1e-5)
 
 
 @pytest.mark.end_to_end

@@ -1,8 +1,3 @@
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -23,6 +18,7 @@ from rt_keras.models.stateful import cleared
 from rt_keras.ops import selected_blocks_chunk
 from rt_keras.t2t import T2TLocalHeads
 from tests.models import checks
+from tests.replicas import found_on_two_replicas
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -210,17 +206,10 @@ def test_bad_arguments():
 
 
 REPLICAS = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
 from tests.models import test_stateful as test
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
     model = test.compiled(test.make_model())
-print(json.dumps(test.trained_rows(model, strategy)))
+found.update(test.trained_rows(model, strategy))
 """
 
 
@@ -250,15 +239,7 @@ def trained_rows(model, strategy):
 
 @pytest.mark.end_to_end
 def test_rows_stay_on_their_replica():
-    found = subprocess.run(
-        [sys.executable, "-c", REPLICAS],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
-    found = json.loads(found.stdout.splitlines()[-1])
+    found = found_on_two_replicas(REPLICAS)
     expected = trained_rows(compiled(make_model()), None)
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
     for a, b in zip(found["rows"], expected["rows"], strict=True):

@@ -54,6 +54,13 @@ def test_a_function_searches_for_any_number_of_queries(block):
             np.testing.assert_array_equal(found, expected)
 
 
+def test_double_precision_is_converted():
+    vectors = make_vectors().astype("float64")
+    scores, numbers = ExactIndex(vectors).search(vectors[:2], 3)
+    assert scores.dtype == tf.float32
+    np.testing.assert_array_equal(numbers, best(vectors[:2], vectors, 3)[1])
+
+
 @pytest.mark.parametrize("shape", [[0, 3], [3], [2, 2, 2]])
 def test_vectors_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match=r"vectors must have the shape \[vectors, features\]"):

@@ -106,6 +106,8 @@ def test_the_best_passages_are_found_first(built, retriever):
     with pytest.raises(ValueError, match="question must not be empty. Received: ' '"):
         index.search(["a", " "], 1)
     assert index.search([], 1) == []
+    with pytest.raises(ValueError, match="questions must be a list of strings. Received: 'why'"):
+        index.search("why", 1)
 
 
 def test_a_complete_index_is_kept(index, documents, retriever):
@@ -356,7 +358,7 @@ def test_changed_documents_are_refused(retriever, tmp_path):
     "lines, message",
     [
         (made.LINES + made.LINES[:1], "documents has two with the id 'sky'"),
-        ([{"id": "a", "text": " "}], "passages must not be empty"),
+        ([{"id": "a", "text": " "}], "documents has no text"),
     ],
 )
 def test_wrong_documents_are_refused(retriever, tmp_path, lines, message):
@@ -381,6 +383,66 @@ def test_without_documents_there_is_no_index(retriever, tmp_path):
     with pytest.raises(FileNotFoundError, match=".txt"):
         build_index(tmp_path / "empty", retriever, tmp_path / "index")
     assert not (tmp_path / "index").exists()
+
+
+def test_mistakes_are_found_before_the_first_passage_is_embedded(tmp_path, retriever, monkeypatch):
+    def embed(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(retriever, "embed_texts", embed)
+    lines = made.LINES * 4
+    documents = made.write_documents(tmp_path / "documents.jsonl", lines)
+    with pytest.raises(ValueError, match="two with the id 'sky'"):
+        build_index(documents, retriever, tmp_path / "index")
+    documents = made.write_documents(tmp_path / "documents.jsonl", [*made.LINES, {"id": "last"}])
+    with pytest.raises(ValueError, match="line 4: text must be a text. Received: null"):
+        build_index(documents, retriever, tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_among_its_documents_is_refused(tmp_path, retriever):
+    (tmp_path / "a.txt").write_text("A text.")
+    with pytest.raises(ValueError, match="folder must be outside of the documents"):
+        build_index(tmp_path, retriever, tmp_path / "deep" / "index")
+    assert not (tmp_path / "deep").exists()
+
+
+def test_retrievers_that_cannot_make_an_index_are_refused(documents, tmp_path):
+    retriever = made.make_retriever()
+    retriever.backbone.enable_lora(2)
+    with pytest.raises(ValueError, match="retriever must have no low-rank updates"):
+        build_index(documents, retriever, tmp_path / "index")
+    retriever = made.make_retriever()
+    table = retriever.backbone.token_embedding.embeddings
+    table.assign(table * np.nan)
+    with pytest.raises(ValueError, match="embeddings must be finite"):
+        build_index(documents, retriever, tmp_path / "index")
+    retriever.preprocessor = None
+    with pytest.raises(ValueError, match="retriever must have a preprocessor"):
+        build_index(documents, retriever, tmp_path / "index")
+    assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
+def test_a_retriever_of_half_precision_is_known_again(documents, tmp_path, dtype):
+    retriever = made.make_retriever(dtype=dtype)
+    index = read_index(build_index(documents, retriever, tmp_path / "index"))
+    # Keras's policy, float32.
+    assert index.retriever.dtype_policy.name == "float32"
+    for found, expected in zip(index.retriever.weights, retriever.weights, strict=True):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy().astype("float32"))
+    # But another retriever is not taken for it.
+    index.retriever.weights[0].assign_add(np.ones_like(index.retriever.weights[0]))
+    assert index_folder.sum_of_retriever(index.retriever) != (
+        index_folder.sum_of_retriever(retriever)
+    )
+
+
+def test_no_file_of_an_index_stays_open(built, monkeypatch):
+    load, opened = np.load, []
+    monkeypatch.setattr(np, "load", lambda path: opened.append(load(path)) or opened[-1])
+    read_index(built)
+    assert len(opened) > 2 and all(part.zip is None for part in opened)
 
 
 def test_documents_without_text_are_left_out(retriever, tmp_path, capfd):

@@ -28,7 +28,8 @@ def places(words, passages):
 @given(words=WORDS, space=SPACE, title=st.sampled_from(["", "t", "a title"]), data=st.data())
 def test_passages_cover_all_words_in_order(words, space, title, data):
     words = [f"{number}{word}" for number, word in enumerate(words)]
-    length = data.draw(st.integers(1, 40))
+    # No word is divided.
+    length = data.draw(st.integers(42, 90))
     overlap = data.draw(st.integers(0, length - 1))
     text = data.draw(st.sampled_from(["", " "])) + space.join(words) + "\n"
     passages = cut(document(text, title), ByteTokenizer(), length, overlap)
@@ -37,9 +38,7 @@ def test_passages_cover_all_words_in_order(words, space, title, data):
     for (first, last), passage in zip(found, passages):
         assert passage["document"] == "7" and passage["title"] == title
         assert passage["text"] == space.join(words[first : last + 1])
-        # Title and text fit, unless there is only one word or the title takes half of the length.
-        short_title = size(title) < length // 2
-        assert first == last or not short_title or size(text_of(passage)) <= length
+        assert size(text_of(passage)) <= length
     for (first, last), (start, end) in zip(found, found[1:]):
         assert first < start <= last + 1 <= end
         # Spaces count as tokens of the next word.
@@ -49,7 +48,7 @@ def test_passages_cover_all_words_in_order(words, space, title, data):
 
 
 @settings(max_examples=60)
-@given(words=WORDS, length=st.integers(2, 40))
+@given(words=WORDS, length=st.integers(20, 60))
 @example(words=["a", "b"], length=3)
 def test_passages_are_as_long_as_they_can_be(words, length):
     words = [f"{number}{word}" for number, word in enumerate(words)]
@@ -64,7 +63,7 @@ def test_passages_are_as_long_as_they_can_be(words, length):
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     words=st.lists(st.sampled_from(["the", "quick", "fox", "dog", "jumps,"]), min_size=1),
-    length=st.integers(4, 20),
+    length=st.integers(6, 20),
 )
 def test_every_tokenizer_counts(tokenizer, words, length):
     passages = cut(document(" ".join(words)), tokenizer, length)
@@ -81,9 +80,26 @@ def test_the_overlap_is_of_whole_words():
     assert [x["text"] for x in passages] == ["aa bb cc", "dd ee"]
 
 
-def test_a_long_word_is_a_passage():
-    passages = cut(document(f"a {'b' * 30} c"), ByteTokenizer(), length=8, overlap=7)
-    assert [x["text"] for x in passages] == ["a", "b" * 30, "c"]
+@settings(max_examples=100)
+@given(text=st.text("天bé \n", max_size=60), length=st.integers(3, 12))
+@example(text=f"a{' ' * 30}bcd", length=3)
+def test_long_words_are_divided(text, length):
+    passages = cut(document(text), ByteTokenizer(), length)
+    texts = [passage["text"] for passage in passages]
+    assert "".join("".join(texts).split()) == "".join(text.split())
+    assert all(0 < size(text) <= length for text in texts)
+    # No other words are.
+    words = text.split()
+    assert all(any(word in text for text in texts) for word in words if size(word) <= length)
+
+
+def test_a_long_title_leaves_room_for_text():
+    passages = cut(document("ab cd", "a long title"), ByteTokenizer(), length=6)
+    assert [x["text"] for x in passages] == ["ab", "cd"]
+
+
+def test_a_character_of_many_tokens_is_a_passage():
+    assert [x["text"] for x in cut(document("天天"), ByteTokenizer(), length=2)] == ["天", "天"]
 
 
 def test_a_document_without_words_has_no_passages():

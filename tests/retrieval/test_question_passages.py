@@ -70,6 +70,20 @@ def test_negatives_are_not_of_documents_that_answer(index, questions, tmp_path):
     assert len(found[2]["negatives"]) == 2
 
 
+def test_a_document_of_many_passages_hides_no_negatives(tmp_path):
+    lines = [{"id": "long", "text": "the sea is deep " * 60}, {"id": "other", "text": "iron rusts"}]
+    documents = made.write_documents(tmp_path / "documents.jsonl", lines)
+    index = read_index(build_index(documents, made.make_retriever(), tmp_path / "index"))
+    assert len(index.passages) > 20
+    (tmp_path / "questions").mkdir()
+    line = {"question": "the sea is deep", "documents": ["long"]}
+    (tmp_path / "questions" / "train.jsonl").write_text(json.dumps(line))
+    arguments = "question_folder", tmp_path / "questions", tmp_path / "found", 0, 1, tmp_path / "p"
+    retrieve(index, *arguments)
+    found = json.loads((tmp_path / "found" / "train.jsonl").read_text())
+    assert found["negatives"] == ["iron rusts"]
+
+
 def test_negatives_stay_unless_others_are_wanted(index, questions, tmp_path):
     _, found = found_by(index, questions, tmp_path / "found", 1)
     assert [line["negatives"] for line in found] == [[], ["not"], []]

@@ -15,7 +15,7 @@ from rt_keras.models import (
     RoutingTransformerTextEmbedder,
     RoutingTransformerTextEmbedderPreprocessor,
 )
-from rt_keras.retrieval import build_index, read_index
+from rt_keras.retrieval import ExactIndex, Index, build_index, read_index
 from rt_keras.serving import export_saved_model
 from rt_keras.serving.retrieval import answering_function, embedding_function
 from tests.serving.server import serving
@@ -39,7 +39,7 @@ def index(tmp_path_factory):
     retriever = RoutingTransformerTextEmbedder(
         backbone, preprocessor, projection_dim=8, question_length=12
     )
-    return build_index(folder, retriever, folder / "index")
+    return build_index(folder, retriever, tmp_path_factory.mktemp("index"))
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,20 @@ def test_each_row_is_that_of_the_model_alone(reader, index):
     assert [[x.decode() for x in row] for row in found["sources"].tolist()] == sources
     assert found["passages"][0, 0].decode() in TEXTS.values()
     assert np.all(np.diff(found["scores"]) <= 0)
+
+
+def test_an_index_may_have_fewer_passages_than_the_reader_reads(reader, index):
+    index = read_index(index)
+    passages = index.passages[:1]
+    few = Index(index.retriever, passages, ExactIndex(index.vectors.vectors[:1]))
+    found = answering_function(reader, few)(tf.constant(QUESTIONS), **GREEDY)
+    text = f"{passages[0]['title']}\n{passages[0]['text']}"
+    answers = [
+        reader.generate({"question": question, "passages": [text, ""]})[:8]
+        for question in QUESTIONS
+    ]
+    assert [x.decode() for x in found["answers"].numpy()] == answers
+    assert found["sources"].shape == found["scores"].shape == [3, 1]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,11 @@ import pytest
 
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.cli.launch import free_addresses
+from rt_keras.data import load_question_answers
 from rt_keras.training.cluster import tf_config
 from tests.cli.checks import overrides
+from tests.training.tasks.checks import TINY
+from tests.training.tasks.test_retriever import write_questions
 from tests.training.test_run import log_without_speed
 
 ROOT = Path(__file__).parents[2]
@@ -99,16 +102,39 @@ def train(settings, output, workers):
 )
 def test_two_workers_train_as_one_does(tiny_settings, tmp_path, more, tolerance):
     settings = {**tiny_settings, "trainer.steps": 6, "trainer.validation_every": 3, **more}
-    settings["optimizer.learning_rate"] = 1e-3
-    [one] = train(settings, tmp_path / "one", 1)
+    assert_two_workers_train_as_one_does(settings, tmp_path, tolerance)
+
+
+@pytest.mark.end_to_end
+def test_two_workers_compare_questions_with_the_passages_of_both(tmp_path):
+    folder = write_questions(tmp_path / "questions")
+    settings = {
+        **TINY,
+        "model.kind": "retriever",
+        "data.name": "question_folder",
+        "data.directory": str(folder),
+        "data.data_dir": str(tmp_path / "prepared"),
+        "data.sequence_length": 16,
+        "data.question_length": 12,
+        "data.num_negatives": 1,
+        "data.batch_size": 4,
+    }
+    # Two workers at once would each prepare it.
+    load_question_answers("question_folder", "train", folder, tmp_path / "prepared")
+    assert_two_workers_train_as_one_does(settings, tmp_path, 1e-5)
+
+
+def assert_two_workers_train_as_one_does(settings, folder, tolerance):
+    settings = {**settings, "optimizer.learning_rate": 1e-3}
+    [one] = train(settings, folder / "one", 1)
     settings["trainer.strategy"] = "multi_worker"
-    first, second = train(settings, tmp_path / "two", 2)
+    first, second = train(settings, folder / "two", 2)
     assert first["sum"] == second["sum"] and first["losses"] == second["losses"]
     np.testing.assert_allclose(first["losses"], one["losses"], rtol=0, atol=tolerance)
     np.testing.assert_allclose(first["norm"], one["norm"], rtol=10 * tolerance)
     for shared, alone in zip(first["weights"], one["weights"], strict=True):
         np.testing.assert_allclose(shared, alone, rtol=100 * tolerance, atol=10 * tolerance)
-    log, alone = ((tmp_path / name / "log.csv").read_text() for name in ("two", "one"))
+    log, alone = ((folder / name / "log.csv").read_text() for name in ("two", "one"))
     assert len(log.splitlines()) == len(alone.splitlines()) == 3
 
 

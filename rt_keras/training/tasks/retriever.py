@@ -128,6 +128,9 @@ def _with_batch(spec, *shape):
 def rank_scores(queries, vectors, right):
     """Computes scores of a retriever from the rank of each question's right passage.
 
+    Of passages with equal scores, the right one is the last: a retriever that cannot tell texts
+    apart finds none.
+
     Args:
         queries: float32 `[questions, features]`.
         vectors: float32 `[passages, features]`.
@@ -148,9 +151,12 @@ def rank_scores(queries, vectors, right):
 
 
 def ranks_of(scores, right):
-    """Returns the rank of each question's right passage, from 1, given `[questions, passages]`."""
+    """Returns the rank of each question's right passage, from 1, given `[questions, passages]`.
+
+    Of equal scores, that of the right passage is the last.
+    """
     own = np.take_along_axis(scores, np.array(right)[:, None], axis=1)
-    return 1 + np.sum(scores > own, axis=1)
+    return np.sum(scores >= own, axis=1)
 
 
 def scores_of_ranks(ranks):
