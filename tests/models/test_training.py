@@ -1,8 +1,3 @@
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import keras_hub
 import numpy as np
@@ -15,6 +10,7 @@ from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.training import Training
 from tests.models import checks
+from tests.replicas import found_on_two_replicas
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -128,17 +124,10 @@ def test_parts_must_divide_the_batch():
 
 
 REPLICAS = """
-import json
-import os
 import keras
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from rt_keras.layers.dropout import draw_seed
 from tests.models.test_training import make_model, trained
 
-found = {}
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 for name, options in {
     "eager": {},
     "jit": {"jit_compile": True},
@@ -168,17 +157,13 @@ def failure(strategy, **options):
 found["jit on replicas"] = failure(strategy, jit_compile=True)
 found["steps on replicas"] = failure(strategy, steps_per_execution=2)
 found["several workers"] = failure(tf.distribute.MultiWorkerMirroredStrategy())
-print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
 def replicas():
-    """The results of two replicas, in a separate process since TensorFlow counts devices once."""
-    command, root = [sys.executable, "-c", REPLICAS], Path(__file__).parents[2]
-    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout.splitlines()[-1])
+    """The results of two replicas."""
+    return found_on_two_replicas(REPLICAS)
 
 
 @pytest.mark.end_to_end
