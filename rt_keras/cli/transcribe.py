@@ -21,10 +21,12 @@ def add_arguments(parser):
 
 def main(args):
     """Prints the text of each file."""
-    from rt_keras.data.sound_file import read_sound
+    from rt_keras.data.sound_file import check_sound, read_sound
 
     options.check_at_least_one(args, "beam_width")
-    sounds = {name: read_sound(Path(name)) for name in args.files}
+    # All at once, before the model is loaded; the sounds themselves may not fit in memory.
+    for name in args.files:
+        check_sound(Path(name))
     model, task = options.load_model(args.model)
     if task.generates != "transcription":
         raise ValueError(f"--model {args.model} holds a {task.kind} model, not one of speech")
@@ -33,15 +35,16 @@ def main(args):
     if args.stream and args.beam_width > 1:
         raise ValueError("--stream and --beam-width are mutually exclusive")
     texts = {}
-    for name, samples in sounds.items():
-        if len(sounds) > 1:
-            print(f"{name}: ", end="", flush=True)
+    for name in dict.fromkeys(args.files):
+        samples = read_sound(Path(name))
+        label = f"{name}: " if len(args.files) > 1 else ""
         if args.stream:
+            print(label, end="", flush=True)
             texts[name] = _stream(model, samples)
         else:
             with progress.bar(f"transcribing {name}"):
                 texts[name] = model.transcribe(samples[None], args.beam_width)[0]
-            print(texts[name])
+            print(label + texts[name])
     return {"texts": texts}
 
 

@@ -12,6 +12,7 @@ import gzip
 import re
 import shutil
 import sys
+import unicodedata
 from pathlib import Path
 
 from rt_keras.files import check_new_folder, whole_folder
@@ -135,8 +136,10 @@ def plain(text):
     >>> plain("Občané. Zachovejte   klid!")
     'občané zachovejte klid'
     """
-    kept = "".join(x if x.isalnum() or x == "'" else " " for x in text.lower())
-    return " ".join(kept.split())
+    text = unicodedata.normalize("NFC", text.lower())
+    # Letters, their marks, and digits.
+    kept = (x if x == "'" or unicodedata.category(x)[0] in "LMN" else " " for x in text)
+    return " ".join("".join(kept).split())
 
 
 def write_folder(texts, folder):

@@ -5,11 +5,11 @@ from pathlib import Path
 
 
 def list_files(directory, suffix, left_out=()):
-    """Lists the files of a folder and its subfolders that end in `suffix`, except hidden ones.
+    """Lists the files of a folder and its subfolders with a suffix, except hidden ones.
 
     Args:
         directory: path of the folder.
-        suffix: string, such as ".txt", or a tuple of strings.
+        suffix: string, such as ".txt", which stands for ".TXT" too; or a tuple of strings.
         left_out: names of subfolders to skip.
 
     Returns:
@@ -31,7 +31,7 @@ def list_files(directory, suffix, left_out=()):
         names += [
             Path(folder, name).relative_to(directory).as_posix()
             for name in files
-            if name.endswith(suffix) and name[0] != "."
+            if name.lower().endswith(suffix) and name[0] != "."
         ]
     if not names:
         suffixes = suffix if isinstance(suffix, str) else " or ".join(suffix)

@@ -1,5 +1,6 @@
 """Reading of sound files."""
 
+import contextlib
 import math
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def read_sound(path, sampling_rate=SAMPLING_RATE):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is not a sound, has no samples, or is longer than an hour.
+        ValueError: if the file is not a sound, has no samples or some that are not finite, or is
+            longer than an hour.
 
     >>> import tempfile
     >>> from rt_keras.data.wav import encode_wav
@@ -37,8 +39,34 @@ def read_sound(path, sampling_rate=SAMPLING_RATE):
     (1600,)
     """
     with extras.needed("speech", "Reading sounds"):
-        import soundfile
         from scipy.signal import resample_poly
+
+    with _opened(path) as file:
+        rate = file.samplerate
+        samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
+    if not np.isfinite(samples).all():
+        raise ValueError(f"{path} has samples that are not finite numbers")
+    shared = math.gcd(rate, sampling_rate)
+    if rate != sampling_rate:
+        samples = resample_poly(samples, sampling_rate // shared, rate // shared)
+    return np.clip(samples, -1, 1).astype("float32")
+
+
+def check_sound(path):
+    """Raises the errors of `read_sound` that the header of a file shows.
+
+    Args:
+        path: path of a sound file.
+    """
+    with _opened(path):
+        pass
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """Opens a sound file and checks its length."""
+    with extras.needed("speech", "Reading sounds"):
+        import soundfile
 
     try:
         with soundfile.SoundFile(path) as file:
@@ -48,12 +76,8 @@ def read_sound(path, sampling_rate=SAMPLING_RATE):
                     f"{path} lasts {count / rate:,.1f} seconds; a recording must have samples and "
                     f"last at most {LONGEST:,} seconds"
                 )
-            samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
+            yield file
     except soundfile.LibsndfileError as error:
         if error.code == 2 and not Path(path).exists():
             raise FileNotFoundError(f"{path} does not exist") from None
         raise ValueError(f"{path} is not a sound that can be read: {error.error_string}") from None
-    shared = math.gcd(rate, sampling_rate)
-    if rate != sampling_rate:
-        samples = resample_poly(samples, sampling_rate // shared, rate // shared)
-    return np.clip(samples, -1, 1).astype("float32")

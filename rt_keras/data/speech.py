@@ -36,6 +36,8 @@ RATES = {"ljspeech": 22_050, "vctk": 48_000}
 def load_speech(name, split, directory=None, data_dir=None):
     """Loads the recordings of one split with their texts.
 
+    Files of a folder that cannot be read are left out, which is printed once.
+
     Args:
         name: "speech_folder" (the sounds of `directory`; see `SpeechFolder`), or a set downloaded
             by TensorFlow Datasets if needed: "librispeech" (960 hours; validation and test are the
@@ -53,7 +55,7 @@ def load_speech(name, split, directory=None, data_dir=None):
     Raises:
         FileNotFoundError: if the folder or its files do not exist.
         ValueError: if there is no such set or split, if `directory` is missing or given to a set
-            that does not take one, or if a file is not a sound.
+            that does not take one, or if no file of a split is a sound.
         OSError: if the set cannot be downloaded and prepared.
 
     Source: LibriSpeech: Panayotov et al. 2015; TED-LIUM: Rousseau et al. 2012.
@@ -75,6 +77,7 @@ def load_speech(name, split, directory=None, data_dir=None):
 
     builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
     if name in SETS.folders:
+        _say_left_out((builder.info.metadata or {}).get("left_out", []))
         return tfds_sets.read(builder, split)
     first, part = split_of_set(name, split)
     rate = RATES.get(name, SAMPLING_RATE)
@@ -133,9 +136,14 @@ def _sized(speech, preprocessor):
             yield example, np.array(size)
         else:
             left_out.append(f"{example['id'].decode()} ({problem})")
-    if left_out:
-        shown = ", ".join(left_out[:3])
-        progress.say_once(f"{len(left_out):,} recordings are left out, such as {shown}")
+    _say_left_out(left_out)
+
+
+def _say_left_out(recordings):
+    """Prints the number of recordings that are left out, and the first of them, once."""
+    if recordings:
+        shown = ", ".join(recordings[:3])
+        progress.say_once(f"{len(recordings):,} recordings are left out, such as {shown}")
 
 
 def joined(speech, preprocessor):

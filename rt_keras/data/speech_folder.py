@@ -1,5 +1,7 @@
 """A folder of recordings with their texts as a TensorFlow dataset."""
 
+import posixpath
+
 from rt_keras import extras, progress
 from rt_keras.data.folder_files import list_files
 from rt_keras.data.sound_file import SUFFIXES, read_sound
@@ -18,13 +20,16 @@ class SpeechFolder(TextFolder):
     The sounds are WAV, FLAC, OGG or MP3 files of any sampling rate, which are mixed to one channel
     and resampled to 16 kHz. Their texts are in the file `transcripts.tsv` of the folder, with the
     relative path of a sound, a tab and its text in each line; without such a list, in a `.txt` file
-    next to each sound. Both are UTF-8. Sounds without a text or with an empty one are left out.
+    next to each sound. Both are UTF-8, and any white space in a text becomes one space. Sounds
+    without a text or with an empty one are left out, and so are, during preparation, files that
+    `read_sound` refuses.
 
     If the folder has any of the subfolders `train`, `validation` and `test`, they are the splits.
     Otherwise `split_of` assigns each sound to a split: by the path of its subfolder, so that the
     recordings of one speaker or scene stay together, or by its name if it is in no subfolder.
 
-    Features: "sound", the bytes of a WAV file of 16 bits; "text"; "id", the path of the sound.
+    Features: "sound", the bytes of a WAV file of 16 bits; "text"; "id", the path of the sound. The
+    metadata "left_out" lists files that cannot be read, with the reasons.
 
     Args:
         directory: path of the folder.
@@ -39,8 +44,8 @@ class SpeechFolder(TextFolder):
     Raises:
         FileNotFoundError: if the folder does not exist or has no sounds, or if the list names a
             file that does not exist.
-        ValueError: if a list is damaged or no sound has a text; during preparation, if a file is
-            not a sound, is longer than an hour, or has no samples.
+        ValueError: if a list is damaged or no sound has a text; during preparation, if no file of a
+            split can be read.
 
     Example:
 
@@ -87,15 +92,18 @@ class SpeechFolder(TextFolder):
             missing = sorted(texts.keys() - set(sounds))
             if missing:
                 more = f" and {len(missing) - 1:,} others" if len(missing) > 1 else ""
-                raise FileNotFoundError(f"{path} names {missing[0]!r}{more}, which do not exist")
+                raise FileNotFoundError(
+                    f"{path} names {missing[0]!r}{more}, which do not exist or do not end in "
+                    f"{' or '.join(SUFFIXES)}"
+                )
         else:
             texts = {}
             for name in sounds:
                 beside = (self.directory / name).with_suffix(".txt")
                 if beside.is_file():
                     texts[name] = _decoded(beside.read_bytes(), beside)
-        stripped = {name: text.strip() for name, text in texts.items()}
-        return {name: text for name, text in stripped.items() if text}
+        spaced = {name: " ".join(text.split()) for name, text in texts.items()}
+        return {name: text for name, text in spaced.items() if text}
 
     def size_and_time(self, name):
         size, time = super().size_and_time(name)
@@ -109,13 +117,24 @@ class SpeechFolder(TextFolder):
             features=tfds.features.FeaturesDict(
                 {name: tfds.features.Text() for name in ("id", "sound", "text")}
             ),
+            metadata=tfds.core.MetadataDict(left_out=[]),
         )
 
     def _generate_examples(self, names):
+        problems = []
         for name in progress.track(names, "reading sounds", len(names), "files"):
-            samples = read_sound(self.directory / name)
-            sound = encode_wav(samples, SAMPLING_RATE)
+            path = self.directory / name
+            try:
+                sound = encode_wav(read_sound(path), SAMPLING_RATE)
+            except ValueError as error:
+                problems.append(f"{name} ({str(error).removeprefix(f'{path} ')})")
+                continue
             yield name, {"sound": sound, "text": self.texts[name], "id": name}
+        if len(problems) == len(names):
+            raise ValueError(
+                f"none of {len(names):,} recordings can be read, such as {problems[0]}"
+            )
+        self.info.metadata["left_out"] += problems
 
     def _split_generators(self, dl_manager):
         return {split: self._generate_examples(names) for split, names in self.files.items()}
@@ -133,7 +152,7 @@ def _read_list(path):
             raise ValueError(
                 f"{path}, line {number}: there must be the path of a sound, a tab and its text"
             )
-        name, text = row
+        name, text = posixpath.normpath(row[0]), row[1]
         if name in texts:
             raise ValueError(f"{path}, line {number}: {name!r} is in the list twice")
         texts[name] = text

@@ -74,7 +74,8 @@ def decode_wavs(sounds, sampling_rate=SAMPLING_RATE):
 
     def decode(sound):
         def read():
-            samples, rate = tf.audio.decode_wav(sound, name="sounds_must_be_wav_files_of_16_bits")
+            file = _with_plain_header(sound)
+            samples, rate = tf.audio.decode_wav(file, name="sounds_must_be_wav_files_of_16_bits")
             message = f"the sampling rate of a sound must be at least {LOWEST_RATE:,} Hz"
             with tf.control_dependencies(
                 [tf.debugging.assert_greater_equal(rate, LOWEST_RATE, message)]
@@ -89,6 +90,21 @@ def decode_wavs(sounds, sampling_rate=SAMPLING_RATE):
     if isinstance(decoded, tf.RaggedTensor):
         return decoded.to_tensor(), tf.cast(decoded.row_lengths(), tf.int32)
     return decoded, tf.fill(tf.shape(decoded)[:1], tf.shape(decoded)[1])
+
+
+def _with_plain_header(sound):
+    """Shortens the header of a WAV file in the extensible format, which TensorFlow cannot read."""
+    # The short header, 20 bytes, then the numbers of both, 14 bytes, and what is in the long one.
+    header = tf.strings.join([tf.strings.substr(sound, 0, 60), bytes(60)])
+    of_pcm = tf.equal(tf.strings.substr(header, 44, 2), b"\1\0")
+    extensible = tf.equal(tf.strings.substr(header, 12, 10), b"fmt \x28\0\0\0\xfe\xff") & of_pcm
+
+    def plain():
+        parts = [(0, 16), (22, 14), (60, 2**31 - 1)]
+        riff, numbers, rest = (tf.strings.substr(sound, *part) for part in parts)
+        return tf.strings.join([riff, b"\x10\0\0\0\1\0", numbers, rest])
+
+    return tf.cond(extensible, plain, lambda: tf.convert_to_tensor(sound))
 
 
 def resample(samples, rate, sampling_rate):

@@ -147,38 +147,40 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
         labels = decode_labels(self.logits_of_sounds(x), beam_width)
         return texts_of_labels(labels, self.preprocessor.tokenizer)
 
-    def logits_of_sounds(self, x):
+    def logits_of_sounds(self, x, preprocessor=None):
         """Computes the logits of sounds; see `transcribe`.
 
         Args:
             x: sounds.
+            preprocessor: a preprocessor. Defaults to None, for that of the model.
 
         Returns:
             float32 `[batch, positions, vocabulary_size]`.
         """
-        samples, counts = self.preprocessor.samples(x, truncate=False)
-        positions = -(-samples.shape[1] // self.preprocessor.position_samples)
-        if self.hears_in_windows(positions):
-            windows = zip(*windows_of_sounds(samples, counts, self.preprocessor))
-            logits = tf.stack([self._logits_of_samples(*window) for window in windows])
-            return join_windows(logits, self.preprocessor)
-        # Few lengths, so that few programs are compiled.
-        length = bucket(max(positions, 1), LONGEST) * self.preprocessor.position_samples
-        samples = tf.pad(samples, [[0, 0], [0, length - samples.shape[1]]])
-        return self._logits_of_samples(samples, counts)
+        preprocessor = preprocessor or self.preprocessor
 
-    def hears_in_windows(self, positions):
-        """Returns whether a sound is heard in windows, since it is longer than those in training.
+        def logits_of(samples, counts):
+            features, mask = preprocessor.audio_converter(samples, counts=counts)
+            return self.compiled_logits({"features": features, "padding_mask": mask})
+
+        samples, counts = preprocessor.samples(x, truncate=False)
+        positions = -(-samples.shape[1] // preprocessor.position_samples)
+        window = self.window_of(preprocessor)
+        if window is not None and positions > window:
+            windows = zip(*windows_of_sounds(samples, counts, preprocessor))
+            logits = tf.stack([logits_of(*window) for window in windows])
+            return join_windows(logits, counts, preprocessor)
+        # Few lengths, so that few programs are compiled.
+        length = bucket(max(positions, 1), window or LONGEST) * preprocessor.position_samples
+        return logits_of(tf.pad(samples, [[0, 0], [0, length - samples.shape[1]]]), counts)
+
+    def window_of(self, preprocessor):
+        """Returns the positions of the windows in which longer sounds are heard; None for none.
 
         Args:
-            positions: int or int scalar tensor, the number of positions of the sound.
+            preprocessor: the preprocessor of the sounds.
         """
-        longest = self.preprocessor.sequence_length
-        return False if longest is None or self.backbone.causal else positions > longest
-
-    def _logits_of_samples(self, samples, counts):
-        features, mask = self.preprocessor.audio_converter(samples, counts=counts)
-        return self.compiled_logits({"features": features, "padding_mask": mask})
+        return None if self.backbone.causal else preprocessor.sequence_length
 
     def compiled_logits(self, inputs):
         """Computes the logits of features in a compiled function.

@@ -90,9 +90,19 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
 
         Returns:
             float32 `[batch, samples]`, and int32 `[batch]`, the number of samples of each sound.
+
+        Raises:
+            ValueError: if `x` has another type or shape.
         """
         x = tf.convert_to_tensor(x)
-        if x.dtype == tf.string:
+        strings = x.dtype == tf.string
+        shape = [None] if strings else [None, None]
+        if not (strings or x.dtype.is_floating) or not x.shape.is_compatible_with(shape):
+            raise ValueError(
+                "x must be strings [batch], the bytes of WAV files, or floats [batch, samples], "
+                f"from -1 to 1. Received: {x.dtype.name} of the shape {x.shape}"
+            )
+        if strings:
             samples, counts = decode_wavs(x)
         else:
             samples = tf.cast(x, tf.float32)

@@ -83,8 +83,8 @@ class RoutingTransformerStreamingSpeechRecognizer(RoutingTransformerSpeechRecogn
             Strings, none of them empty.
 
         Raises:
-            ValueError: if the model has no preprocessor, its heads cannot decode with a cache, or
-                the sound is longer than `max_seconds`.
+            ValueError: if the model has no preprocessor, its heads cannot decode with a cache, the
+                sound is longer than `max_seconds`, or a part has integers or several channels.
         """
         if self.preprocessor is None:
             raise ValueError("model must have a preprocessor to transcribe sounds")
@@ -130,7 +130,7 @@ class RoutingTransformerStreamingSpeechRecognizer(RoutingTransformerSpeechRecogn
         filter = self.compiled_function("filter", lambda: tf.function(converter.filter))
         needed = (FRAMES_AT_ONCE - 1) * STRIDE + WINDOW
         for chunk in chunks:
-            samples = np.concatenate([samples, np.asarray(chunk, "float32").reshape(-1)])
+            samples = np.concatenate([samples, _one_channel(np.asarray(chunk))])
             while len(samples) >= needed:
                 yield converter.shift(filter(samples[None, :needed])), POSITIONS_AT_ONCE
                 samples = samples[FRAMES_AT_ONCE * STRIDE :]
@@ -141,3 +141,13 @@ class RoutingTransformerStreamingSpeechRecognizer(RoutingTransformerSpeechRecogn
             features *= tf.cast(real, tf.float32)[:, None]
             yield features, -(-frames // SUBSAMPLING)
             samples = samples[FRAMES_AT_ONCE * STRIDE :]
+
+
+def _one_channel(chunk):
+    """Returns the samples of a part of a sound, float32 `[samples]`."""
+    if chunk.dtype.kind != "f" or chunk.size != max(chunk.shape, default=0):
+        raise ValueError(
+            "chunks must be floats [samples], from -1 to 1, of one channel. Received: "
+            f"{chunk.dtype} of the shape {chunk.shape}"
+        )
+    return chunk.astype("float32").reshape(-1)

@@ -32,12 +32,14 @@ def windows_of_sounds(samples, counts, preprocessor):
     return tf.transpose(windows, [1, 0, 2]), counts
 
 
-def join_windows(logits, preprocessor):
+def join_windows(logits, counts, preprocessor):
     """Joins the logits of windows, without the margins where they overlap.
+
+    A sound that one window holds has the logits of that window, as if it was alone.
 
     Args:
         logits: `[windows, batch, positions, classes]`, of windows from `windows_of_sounds`.
-        preprocessor: the same.
+        counts, preprocessor: the same.
 
     Returns:
         `[batch, all positions, classes]`, where all positions are at least those of the sounds.
@@ -46,7 +48,12 @@ def join_windows(logits, preprocessor):
     first = logits[0, :, :margin]
     rest = tf.transpose(logits[:, :, margin : margin + kept], [1, 0, 2, 3])
     batch, classes = tf.shape(rest)[0], logits.shape[-1]
-    return tf.concat([first, tf.reshape(rest, [batch, -1, classes])], axis=1)
+    joined = tf.concat([first, tf.reshape(rest, [batch, -1, classes])], axis=1)
+    length = preprocessor.sequence_length
+    begin = joined[:, :length]
+    short = (counts <= length * preprocessor.position_samples)[:, None, None]
+    begin = tf.where(short, logits[0, :, : tf.shape(begin)[1]], begin)
+    return tf.concat([begin, joined[:, length:]], axis=1)
 
 
 def _kept(preprocessor):

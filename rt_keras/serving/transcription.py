@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.data.wav import SAMPLING_RATE, decode_wavs, resample
+from rt_keras.data.wav import LOWEST_RATE, SAMPLING_RATE, decode_wavs, resample
 from rt_keras.models.routing_transformer_speech_recognizer import BLANK
 from rt_keras.models.sound_windows import join_windows, windows_of_sounds
 from rt_keras.serving import checks
@@ -24,10 +24,11 @@ def transcribing_functions(model, max_length):
     Returns:
         A dictionary of two `tf.function`s. `transcribe` takes `sound_bytes`, string `[batch]`, each
         a WAV file of 16 bits and any sampling rate. `transcribe_samples` takes `samples`, float32
-        `[batch, samples]`, from -1 to 1, and `sampling_rate`, an int32 scalar in Hz, which defaults
-        to 16,000. Both return a dictionary of `texts`, string `[batch]`; `tokens`, string
-        `[batch, tokens]`, padded with empty ones; and `seconds`, float32 `[batch, tokens]`, the
-        time of each token from the beginning of the sound, padded with 0.
+        `[batch, samples]`, from -1 to 1, of sounds of one length, and `sampling_rate`, an int32
+        scalar in Hz, which defaults to 16,000. Both return a dictionary of `texts`, string
+        `[batch]`; `tokens`, string `[batch, tokens]`, padded with empty ones; and `seconds`,
+        float32 `[batch, tokens]`, the time of each token from the beginning of the sound, padded
+        with 0.
 
     >>> from rt_keras import data, layers, models
     >>> backbone = models.RoutingTransformerSpeechBackbone(
@@ -42,8 +43,13 @@ def transcribing_functions(model, max_length):
     preprocessor = model.preprocessor
     most = max_length * preprocessor.position_samples
 
+    def short_enough(counts):
+        seconds = most / SAMPLING_RATE
+        message = f"it must last at most {seconds:g} seconds, {most} samples of 16 kHz, but has"
+        return counts <= most, message
+
     def transcribed(name, samples, counts):
-        counts = checks.not_longer(name, counts, most)
+        counts = checks.checked(name, counts, 1, [short_enough])
 
         def whole():
             return logits_of(samples, counts)
@@ -51,12 +57,12 @@ def transcribing_functions(model, max_length):
         def in_windows():
             windows = windows_of_sounds(samples, counts, preprocessor)
             logits = tf.map_fn(lambda x: logits_of(*x), windows, fn_output_signature=tf.float32)
-            return join_windows(logits, preprocessor)
+            return join_windows(logits, counts, preprocessor)
 
         positions = -(-tf.shape(samples)[1] // preprocessor.position_samples)
-        longer = model.hears_in_windows(positions)
+        window = model.window_of(preprocessor)
         with tf.control_dependencies([counts]):
-            logits = whole() if longer is False else tf.cond(longer, in_windows, whole)
+            logits = whole() if window is None else tf.cond(positions > window, in_windows, whole)
         return _read_off(logits, preprocessor)
 
     def logits_of(samples, counts):
@@ -71,7 +77,7 @@ def transcribing_functions(model, max_length):
 
     def transcribe_samples(samples, sampling_rate=RATE):
         samples = checks.checked("samples", samples, 2)
-        rate = checks.checked("sampling_rate", sampling_rate, 0, [checks.above_zero])
+        rate = checks.checked("sampling_rate", sampling_rate, 0, [_high_enough])
         samples = resample(samples, rate, SAMPLING_RATE)
         counts = tf.fill(tf.shape(samples)[:1], tf.shape(samples)[1])
         return _of_batch(transcribed, "samples", samples, counts)
@@ -85,6 +91,11 @@ def transcribing_functions(model, max_length):
         "transcribe": tf.function(transcribe, files, autograph=False),
         "transcribe_samples": tf.function(transcribe_samples, numbers, autograph=False),
     }
+
+
+def _high_enough(rate):
+    """Condition that sampling rates are not so low that a few samples would fill the memory."""
+    return rate >= LOWEST_RATE, f"it must be at least {LOWEST_RATE}"
 
 
 def _of_batch(transcribed, name, samples, counts):

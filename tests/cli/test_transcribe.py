@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from rt_keras import models
-from rt_keras.data import ByteTokenizer
+from rt_keras.data import ByteTokenizer, sound_file
 from rt_keras.layers import LocalHeads
 from tests.cli.checks import assert_one_line
 
@@ -59,10 +59,27 @@ def test_a_streamed_text_is_that_of_the_whole_sound(run, saved, sounds):
     assert whole and run(*command, "--stream")[1].splitlines()[-1] == whole
 
 
+def test_sounds_are_read_one_after_another(run, saved, sounds, monkeypatch):
+    calls = []
+
+    def read(path):
+        calls.append(path.name)
+        return CHIRP
+
+    def transcribe(self, x, beam_width):
+        calls.append("transcribed")
+        return ["text"]
+
+    monkeypatch.setattr(sound_file, "read_sound", read)
+    monkeypatch.setattr(models.RoutingTransformerSpeechRecognizer, "transcribe", transcribe)
+    assert run("transcribe", "--model", saved[0], *sounds)[0] == 0
+    assert calls == ["a.flac", "transcribed", "b.wav", "transcribed"]
+
+
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["no.wav"], ["no.wav does not exist"]),
+        (["SOUND", "no.wav"], ["no.wav does not exist"]),
         ([__file__], ["not a sound"]),
         (["SOUND", "--stream"], ["--stream needs a model of kind streaming_ctc; it is ctc"]),
         (["SOUND", "--beam-width", 0], ["--beam-width must be at least 1. Received: 0"]),

@@ -136,6 +136,9 @@ def test_a_recording_is_read_with_its_text(run, tmp_path):
         ("Ruce  vzhůru,\nŘehoři!", "ruce vzhůru řehoři"),
         ("don't say 'no'", "don't say 'no'"),
         ("Zo'n 20-tal; één", "zo'n 20 tal één"),
+        # An accent of its own, and vowels that are marks.
+        ("Cafe\u0301!", "caf\u00e9"),
+        ("हिन्दी", "हिन्दी"),
     ],
 )
 def test_texts_become_plain(text, expected):

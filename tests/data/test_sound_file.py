@@ -3,7 +3,7 @@ import pytest
 import soundfile
 
 from rt_keras.data import sound_file
-from rt_keras.data.sound_file import read_sound
+from rt_keras.data.sound_file import check_sound, read_sound
 
 SINE = 0.5 * np.sin(2 * np.pi * 400 * np.arange(1600) / 16_000)
 
@@ -62,6 +62,21 @@ def test_a_sound_that_does_not_exist(as_string, tmp_path):
 def test_a_sound_without_samples(tmp_path):
     with pytest.raises(ValueError, match="a.wav lasts 0.0 seconds; a recording must have samples"):
         read_sound(write_sound(tmp_path / "a.wav", np.zeros(0)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_no_numbers(value, tmp_path):
+    path = write_sound(tmp_path / "a.wav", np.append(SINE, value), subtype="FLOAT")
+    with pytest.raises(ValueError, match="a.wav has samples that are not finite numbers"):
+        read_sound(path)
+
+
+def test_a_header_shows_most_of_what_is_wrong(tmp_path):
+    check_sound(write_sound(tmp_path / "a.wav"))
+    with pytest.raises(ValueError, match="b.wav lasts 0.0 seconds"):
+        check_sound(write_sound(tmp_path / "b.wav", np.zeros(0)))
+    with pytest.raises(FileNotFoundError, match="c.wav does not exist"):
+        check_sound(tmp_path / "c.wav")
 
 
 def test_a_sound_that_is_too_long(tmp_path, monkeypatch):

@@ -198,6 +198,18 @@ def test_recordings_that_cannot_be_learnt_are_left_out_and_counted(capsys):
     assert "5 (7 tokens, for 6 of the labels)" in capsys.readouterr().err
 
 
+def test_files_that_cannot_be_read_are_counted(tmp_path, capsys):
+    folder = tmp_path / "words" / "train"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        (folder / f"{number}.wav").write_bytes(recording(number, 8 * number, "")["sound"])
+        (folder / f"{number}.txt").write_text(f"text {number}")
+    speech = load_speech("speech_folder", "train", folder.parent, tmp_path / "prepared")
+    assert sorted(texts(speech)) == ["text 1", "text 2"]
+    message = "1 recordings are left out, such as train/0.wav (lasts 0.0 seconds; "
+    assert message in capsys.readouterr().err
+
+
 def test_nothing_is_said_where_nothing_is_left_out(capsys):
     speech = dataset_of((POSITION, "a"), (POSITION, "b"))
     assert texts(usable(speech, make_preprocessor())) == ["a", "b"]

@@ -48,7 +48,8 @@ def test_texts_next_to_the_sounds(tmp_path):
 
 def test_a_list_of_texts_replaces_the_files(tmp_path):
     folder = write_sounds(tmp_path / "words", dict.fromkeys(["train/a.wav", "train/b.flac"], "no"))
-    write_list(folder, 'train/a.wav\t "one", said he\r\ntrain/b.flac\ttwo\n')
+    # With a mark of the order of bytes, as editors write it.
+    write_list(folder, '\ufefftrain/a.wav\t "one", said he\r\n./train/b.flac\ttwo\n')
     assert prepared(folder) == {"train": {"train/a.wav": '"one", said he', "train/b.flac": "two"}}
 
 
@@ -119,12 +120,39 @@ def test_sounds_are_prepared_at_16_khz(tmp_path):
     np.testing.assert_allclose(wav_samples(example["sound"]) / 2**15, expected, rtol=0, atol=1e-4)
 
 
-def test_a_file_that_is_no_sound(tmp_path):
-    folder = write_sounds(tmp_path / "words", {"a.wav": "one"})
-    (folder / "a.wav").write_bytes(b"no sound")
-    with pytest.raises(ValueError, match="a.wav is not a sound that can be read: "):
+def test_sounds_that_cannot_be_read_are_left_out_and_listed(tmp_path):
+    texts = dict.fromkeys(["train/a.wav", "train/b.wav", "test/c.wav", "test/d.flac"], "one")
+    folder = write_sounds(tmp_path / "words", texts)
+    write_sound(folder / "train" / "a.wav", SINE[:0])
+    (folder / "test" / "d.flac").write_bytes(b"no sound")
+    assert prepared(folder) == {"train": {"train/b.wav": "one"}, "test": {"test/c.wav": "one"}}
+    # The second time, nothing is prepared.
+    for _ in range(2):
+        builder = tfds_sets.prepare(SpeechFolder(folder, data_dir=tmp_path / "prepared"))
+        damaged, empty = sorted(builder.info.metadata["left_out"])
+        assert damaged.startswith("test/d.flac (is not a sound that can be read: ")
+        assert empty == (
+            "train/a.wav (lasts 0.0 seconds; a recording must have samples and last at most 3,600 "
+            "seconds)"
+        )
+
+
+def test_a_split_of_which_nothing_can_be_read(tmp_path):
+    folder = write_sounds(tmp_path / "words", {"train/a.wav": "one", "test/b.wav": "one"})
+    (folder / "test" / "b.wav").write_bytes(b"no sound")
+    with pytest.raises(ValueError, match=r"none of 1 recordings .* test/b.wav \(is not a sound"):
         prepared(folder)
     assert not list((tmp_path / "prepared").glob("*/*/*"))
+
+
+def test_suffixes_in_capitals_and_strange_names(tmp_path):
+    texts = {"train/Loď 1.WAV": "one", "train/b.Flac": "two"}
+    assert prepared(write_sounds(tmp_path / "words", texts)) == {"train": texts}
+
+
+def test_white_space_in_texts_becomes_one_space(tmp_path):
+    folder = write_sounds(tmp_path / "words", {"train/a.wav": " one\n\ttwo  three\n"})
+    assert prepared(folder) == {"train": {"train/a.wav": "one two three"}}
 
 
 @pytest.mark.parametrize(
@@ -132,6 +160,7 @@ def test_a_file_that_is_no_sound(tmp_path):
     [
         ("a.wav\tone\nb.wav\ttwo\n", FileNotFoundError, "names 'b.wav', which do not exist"),
         ("b\t1\nc\t2\nd\t3\n", FileNotFoundError, "names 'b' and 2 others, which do not exist"),
+        ("a.mp4\tone\n", FileNotFoundError, "names 'a.mp4', .* or do not end in .wav or .flac or"),
         ("a.wav\tone\na.wav one\n", ValueError, "line 2: there must be the path of a sound, a tab"),
         ("a.wav\tone\ttwo\n", ValueError, "line 1: there must be the path of a sound, a tab"),
         ("a.wav\tone\na.wav\tone\n", ValueError, "line 2: 'a.wav' is in the list twice"),

@@ -3,6 +3,7 @@ import wave
 
 import numpy as np
 import pytest
+import soundfile
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +115,23 @@ def test_sounds_too_short_for_a_sample_are_empty(rate, count):
 def test_what_is_no_wav_file_is_an_error(sound):
     with pytest.raises(tf.errors.InvalidArgumentError, match=NOT_WAV):
         decode_wavs([wave_file(np.zeros([4, 1])), sound])
+
+
+def test_the_extensible_format():
+    file = io.BytesIO()
+    numbers = RNG.integers(-(2**15), 2**15, [50, 2], "int16")
+    soundfile.write(file, numbers, 16_000, format="WAVEX", subtype="PCM_16")
+    (samples,), (count,) = decode_wavs([file.getvalue()])
+    assert count == 50
+    np.testing.assert_allclose(samples, numbers.mean(axis=1) / 2**15, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("subtype", ["FLOAT", "PCM_24"])
+def test_the_extensible_format_of_other_numbers_is_an_error(subtype):
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(50), 16_000, format="WAVEX", subtype=subtype)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=NOT_WAV):
+        decode_wavs([file.getvalue()])
 
 
 @pytest.mark.parametrize("width", [1, 3, 4])

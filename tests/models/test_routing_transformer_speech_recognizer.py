@@ -274,3 +274,28 @@ def test_a_sound_longer_than_in_training_is_heard_in_windows():
         expected = alone[:, first - start : last - start]
         np.testing.assert_allclose(found[:, first:last], expected, rtol=0, atol=1e-4)
     assert found.shape[1] >= 30 and len(model.transcribe(sound)) == 1
+
+
+@pytest.mark.parametrize("positions", [5, 14, 15, 16, 17, 30])
+def test_a_longer_sound_in_the_batch_changes_nothing(positions):
+    model = make_model(preprocessor=make_preprocessor(sequence_length=16))
+    sounds = [encode_wav(noise(x * 0.04, seed=x), 16_000) for x in (positions, 50)]
+    alone, together = (model.logits_of_sounds(x) for x in (sounds[:1], sounds))
+    close(together[0, :positions], alone[0, :positions], 1e-4)
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        np.zeros([1, 640], "int16"),
+        np.zeros(640),
+        np.zeros([1, 640, 2]),
+        encode_wav(noise(1), 16_000),
+    ],
+    ids=["integers", "no batch", "two channels", "a file"],
+)
+def test_sounds_of_another_type_or_shape(model, sound):
+    with pytest.raises(
+        ValueError, match=r"x must be strings \[batch\], the bytes of WAV files, or"
+    ):
+        model.transcribe(sound)

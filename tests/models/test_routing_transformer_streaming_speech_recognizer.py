@@ -146,6 +146,14 @@ def test_samples_of_other_types(model):
     assert list(model.stream([sound.astype("float64")[:, None]])) == expected
 
 
+@pytest.mark.parametrize("chunk", [np.ones(640, "int16"), np.ones([640, 2])])
+def test_chunks_of_integers_or_several_channels(model, chunk):
+    with pytest.raises(
+        ValueError, match=r"chunks must be floats \[samples\], from -1 to 1, of one"
+    ):
+        list(model.stream([chunk]))
+
+
 def test_a_sound_that_is_too_long(model):
     sound = tones(3 * 5120)
     assert len(list(model.stream_logits([sound], max_seconds=0.96))) == 3

@@ -120,7 +120,7 @@ class CTCTask(Task):
 
         texts, references = [], []
         for batch, real in filled_batches(examples, batch_size):
-            logits = model.compiled_logits(preprocessor(batch["sound"]))
+            logits = model.logits_of_sounds(batch["sound"], preprocessor)
             found = texts_of_labels(decode_labels(logits), preprocessor.tokenizer)
             count = int(tf.reduce_sum(tf.cast(real, tf.int32)))
             texts += found[:count]

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.cli import main
 from rt_keras.data.wav import encode_wav, wav_samples
@@ -116,12 +117,18 @@ def test_figures_are_the_losses_of_keras(settings, kind):
     assert made.task.scores({"nats": 6.0, "labels": 4.0}, {}) == {"nats_per_text": 1.5}
 
 
-def test_errors_of_texts_are_counted_over_all_recordings(settings):
+# The second recordings are longer than the sequences in training, and heard in windows.
+@pytest.mark.parametrize("seconds", [None, 3])
+def test_errors_of_texts_are_counted_over_all_recordings(settings, seconds):
     made, model = new_model(settings)
     # Without a bias to bytes that are no letters, most of the output would not be UTF-8.
     letters = np.isin(np.arange(258), [0, 34, *range(ord("a") + 2, ord("g") + 2)])
     model.output_dense.bias.assign(np.where(letters, 0.0, -100.0))
     examples = made.load_split("test")
+    if seconds:
+        noise = np.random.default_rng(0).uniform(-1, 1, [3, 16_000 * seconds])
+        sounds = [encode_wav(sound, 16_000) for sound in noise]
+        examples = tf.data.Dataset.from_tensor_slices({"sound": sounds, "text": ["a b c d"] * 3})
     found = made.task.text_scores(model, examples, 2, made.preprocessor)
     recordings = list(examples.as_numpy_iterator())
     texts = [model.transcribe([x["sound"]])[0] for x in recordings]
