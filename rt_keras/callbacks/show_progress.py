@@ -20,6 +20,7 @@ class ShowProgress(keras.callbacks.Callback):
         speed: the `MeasureSpeed` of the run. Place it before this callback.
         line_seconds: float, the minimum number of seconds between two such lines.
             Defaults to None, for lines after epochs only.
+        monitor: string, name of the value of validation in the epoch logs. Defaults to "val_loss".
 
     Example:
 
@@ -38,7 +39,7 @@ class ShowProgress(keras.callbacks.Callback):
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, update, total_steps, speed, line_seconds=None):
+    def __init__(self, update, total_steps, speed, line_seconds=None, monitor="val_loss"):
         super().__init__()
         self.update = update
         self.total_steps = total_steps
@@ -46,6 +47,7 @@ class ShowProgress(keras.callbacks.Callback):
         # Step and time at the end of the first execution, which compiles; None before that.
         self.start = None
         self.line_seconds = line_seconds
+        self.monitor = monitor
         # The time of the last line, or of the start of training.
         self.last_line = None
 
@@ -69,8 +71,9 @@ class ShowProgress(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         losses = [f"loss {logs['loss']:.4f}"]
-        if "val_loss" in logs:
-            losses.append(f"validation loss {logs['val_loss']:.4f}")
+        if self.monitor in logs:
+            name = self.monitor.removeprefix("val_").replace("_", " ")
+            losses.append(f"validation {name} {logs[self.monitor]:.4f}")
         self._print_line([*losses, *self._rate()])
 
     def _print_line(self, parts):

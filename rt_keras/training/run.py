@@ -213,7 +213,11 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
             StopAtSignal(keep_state) as stop,
         ):
             seconds = None if progress.is_drawn(verbose) else LINE_SECONDS
-            shown = [ShowProgress(update, trainer.steps, speed, seconds)] if verbose else []
+            shown = (
+                [ShowProgress(update, trainer.steps, speed, seconds, best.monitor)]
+                if verbose
+                else []
+            )
             for training, epochs, steps_per_epoch in parts:
                 model.fit(
                     training,

@@ -42,6 +42,15 @@ def test_each_epoch_ends_with_a_line(capsys):
     assert re.fullmatch(rf"step 6 of 6: {loss}", last)
 
 
+def test_lines_have_the_value_of_validation_that_is_monitored(capsys):
+    update, values = lambda **fields: None, {"loss": 1.0, "val_loss": 2.0, "val_nats_per_text": 3.0}
+    shown = ShowProgress(update, 1, MeasureSpeed(10), monitor="val_nats_per_text")
+    shown.speed.step, shown.start = 1, (0, 0.0)
+    shown.on_epoch_end(0, values)
+    line = capsys.readouterr().out
+    assert line.startswith("step 1 of 1: loss 1.0000, validation nats per text 3.0000")
+
+
 def test_lines_between_validations_come_after_their_seconds(capsys):
     # Each reading of the clock is 25 s after the previous one; some steps read it twice.
     seconds = itertools.count(0, 25)

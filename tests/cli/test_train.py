@@ -24,7 +24,7 @@ def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
         header,
     )
     assert first.startswith("step 2 of 4: loss ") and " left" in first
-    assert second.startswith("step 4 of 4: loss ") and "validation loss" in second
+    assert second.startswith("step 4 of 4: loss ") and ", validation nats per token " in second
     assert trained.startswith("trained for 4 steps in ") and "nats per token" in best
     assert "compiling" in error.splitlines() and "\r" not in error and "\x1b" not in error
 

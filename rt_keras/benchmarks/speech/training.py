@@ -91,7 +91,7 @@ def _fit(model, experiment, settings, report):
     """Trains the model; returns the steps and losses of the tests, and the times of the steps."""
 
     def note(logs):
-        return f"{logs['val_loss']:.1f} nats per text"
+        return f"{logs['val_nats_per_text']:.1f} nats per text"
 
     every, seconds = settings["steps"] // TESTS, []
     validation, _, _ = validation_batches(experiment, model, model.distribute_strategy)
@@ -109,7 +109,7 @@ def _fit(model, experiment, settings, report):
         verbose=0,
     ).history
     steps = [every * (test + 1) for test in range(TESTS)]
-    return {"steps": steps, "nats": history["val_loss"]}, seconds
+    return {"steps": steps, "nats": history["val_nats_per_text"]}, seconds
 
 
 def scores(model, examples, experiment, batch_size):
