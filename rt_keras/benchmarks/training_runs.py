@@ -106,8 +106,8 @@ def train_alone(target, settings, name):
 
     Args:
         target: string, "module:function". The function takes `settings` and a function `report`,
-            which it calls as `report("step", step)` after each step and as `report("test", {"step":
-            step, "note": text})` after each test.
+            which it calls as `report("step", step)` after each step, as `report("test", {"step":
+            step, "note": text})` after each test, and as `report("note", text)` at other times.
         settings: dictionary of JSON values with the number of `steps`.
         name: string, for progress.
 
@@ -132,6 +132,9 @@ def train_alone(target, settings, name):
                 elif kind == "test":
                     update(note=answer["note"])
                     progress.say(f"{name}: step {answer['step']} of {steps}, {answer['note']}")
+                elif kind == "note":
+                    update(note=answer)
+                    progress.say(f"{name}: {answer}")
                 elif kind == "error":
                     raise answer
                 else:

@@ -35,11 +35,13 @@ def test_the_answer_of_the_process_comes_after_its_reports(monkeypatch, capsys):
         monkeypatch,
         ("step", 1),
         ("test", {"step": 1, "note": "accuracy 0.500"}),
+        ("note", "2 of 3 pages translated"),
         ("done", {"weights": 3}),
     )
     assert train_alone("a:b", {"steps": 20}, NAME) == {"weights": 3}
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"training {NAME}", f"{NAME}: step 1 of 20, accuracy 0.500"]
+    step, note = f"{NAME}: step 1 of 20, accuracy 0.500", f"{NAME}: 2 of 3 pages translated"
+    assert lines == [f"training {NAME}", step, note]
     assert process.ended
 
 

@@ -73,7 +73,7 @@ def train(settings, report):
     }
     if settings["translated"]:
         model.preprocessor = experiment.preprocessor
-        found |= translation_scores(model, splits["test"], settings)
+        found |= translation_scores(model, splits["test"], settings, report)
     return found
 
 
@@ -219,13 +219,13 @@ def losses(nats, splits, tokenizer, settings):
     return {name: float(nats[group].mean()) for name, group in groups.items() if group.any()}
 
 
-def translation_scores(model, pages, settings):
+def translation_scores(model, pages, settings, report):
     """Translates test pages, greedily and with beam search; returns their BLEU and chrF.
 
     Args:
         model: the trained model, with its preprocessor.
         pages: list of pages; the first `settings["translated"]` ones are translated.
-        settings: see `train`.
+        settings, report: see `train`.
 
     Returns:
         A dictionary with "bleu" and "chrf", each a dictionary of "greedy" and "beam".
@@ -245,6 +245,7 @@ def translation_scores(model, pages, settings):
             sources = [tokenizer.detokenize(source) for source, _ in _examples([page], settings)]
             prompts = {"encoder_text": sources, "decoder_text": [""] * len(sources)}
             texts.append("".join(model.generate(prompts, max_length=length)))
+            report("note", f"{len(texts)} of {len(pages)} pages translated, {name}")
         found["bleu"][name] = sacrebleu.corpus_bleu(texts, [references]).score
         found["chrf"][name] = sacrebleu.corpus_chrf(texts, [references]).score
     return found
