@@ -33,7 +33,7 @@ def text(tmp_path_factory):
 
 
 def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
-    kinds = ["keras_hub", "full", "window_first", "oracle:num_keys=3"]
+    kinds = ["keras_hub", "window_first", "oracle:num_keys=3"]
     figures = [measure(llama, text, text, kind, LENGTH) for kind in kinds]
     for figure in figures[1:]:
         for name in ("book", "again"):
@@ -108,12 +108,21 @@ def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(llama):
         assert abs(place - depth * 0.7) < 0.1
 
 
-def test_keys_are_counted():
-    # From position 1,200 on: blocks of 256 and three before; four first tokens; 5 others.
-    own = np.arange(1200, 2400)
+# Longer than a window of blocks, 1,024, in the second half too.
+LONG, BLOCKS = 2048, "content_blocks:num_blocks=5"
+
+
+@pytest.fixture(scope="module")
+def keys_of_blocks():
+    return keys_seen(BLOCKS, LONG)
+
+
+def test_keys_are_counted(keys_of_blocks):
+    # From position 1,024 on: blocks of 256 and three before; four first tokens; 5 others.
+    own = np.arange(LONG // 2, LONG)
     window = np.mean(own % 256 + 1 + 768)
-    assert abs(keys_seen("window_first", 2400) - window - 4) < 0.3
-    assert abs(keys_seen("content_blocks:num_blocks=5", 2400) - window - 24) < 0.3
+    assert abs(keys_seen("window_first", LONG) - window - 4) < 0.3
+    assert abs(keys_of_blocks - window - 24) < 0.3
 
 
 def test_an_encoders_kinds_see_64_keys():
@@ -130,8 +139,7 @@ def test_every_kind_has_heads():
         assert groups is None or sum(group.num_heads for group in groups) == 4
 
 
-def test_keys_of_long_texts_are_estimated(monkeypatch):
-    exact = [keys_seen(kind, 2400) for kind in ("full", "content_blocks")]
-    monkeypatch.setattr(measure_module, "KEYS_COUNTED", 800)
-    for kind, keys in zip(("full", "content_blocks"), exact):
-        assert abs(keys_seen(kind, 2400) / keys - 1) < 0.02
+def test_keys_of_long_texts_are_estimated(keys_of_blocks, monkeypatch):
+    monkeypatch.setattr(measure_module, "KEYS_COUNTED", 700)
+    for kind, keys in {"full": (LONG / 2 + 1 + LONG) / 2, BLOCKS: keys_of_blocks}.items():
+        assert abs(keys_seen(kind, LONG) / keys - 1) < 0.02

@@ -56,7 +56,7 @@ def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_
     np.testing.assert_allclose(logits(loaded), expected, atol=1e-5)
     tasks = original, adapted, loaded
     for task in tasks:
-        task.compile(sampler="greedy")
+        task.compile(sampler="greedy", jit_compile=False)
     assert len({task.generate("the cat", max_length=20) for task in tasks}) == 1
 
 
