@@ -82,14 +82,14 @@ def test_the_past_does_not_change_with_the_future(llama):
 
 def test_chunks_and_steps_are_the_whole_sequence(tmp_path):
     task = rt_keras.adapt(write_llama(tmp_path), keys=16)
-    tokens = np.random.default_rng(0).integers(3, 20, size=[1, 1296])
+    tokens = np.random.default_rng(0).integers(3, 20, size=[1, 1294])
     inputs = {"token_ids": tokens, "padding_mask": np.ones_like(tokens)}
     expected = task.hidden_states(inputs)
     cache, found, _ = task._read_prompts(
-        tokens, np.array([1291]), None, 1296, verbose=0, with_hidden=True
+        tokens, np.array([1291]), None, 1294, verbose=0, with_hidden=True
     )
     np.testing.assert_allclose(found[:, :1291], expected[:, :1291], atol=1e-4)
-    for position in range(1291, 1296):
+    for position in range(1291, 1294):
         token = tokens[:, position : position + 1]
         _, found, cache = task.call_with_cache(token, cache, position)
         np.testing.assert_allclose(found[:, 0], expected[:, position], atol=1e-4)
