@@ -33,9 +33,12 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
 
 
-def pytest_collection_finish():
+def pytest_collection_finish(session):
     """Less time and memory for the many functions that tests trace."""
     from tensorflow.python.util import tf_stack
+
+    if session.config.option.markexpr != "end_to_end":
+        trace_fast()
 
     # TensorFlow keeps the call stack of every operation; pytest's make half of what a compiled
     # function holds on to. All operations share one.
@@ -44,6 +47,18 @@ def pytest_collection_finish():
     # Imported objects stay, so the garbage collector does not need to search them repeatedly.
     gc.collect()
     gc.freeze()
+
+
+def trace_fast():
+    """End-to-end tests trace as users do."""
+    import tensorflow as tf
+    from tensorflow.python.autograph.core import config
+
+    # AutoGraph takes a third of the time of tracing, and finds nothing to convert in the packages.
+    plain = map(config.DoNotConvert, ("rt_keras", "keras_hub"))
+    config.CONVERSION_RULES = (*plain, *config.CONVERSION_RULES)
+    # Most functions run only once, and few are optimized by XLA.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 @pytest.fixture(scope="module", autouse=True)
