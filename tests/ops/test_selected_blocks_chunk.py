@@ -7,7 +7,7 @@ from tests.ops import checks, chunk_checks
 from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
 
 # With short slices, rings have 32 to 40 places, and are overwritten several times.
-LONG = 150
+LONG = 102
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,9 @@ def new_cache(options, key=None, value=None, count=None, max_length=LENGTH):
     )
 
 
-@pytest.mark.parametrize("fewest", [1, 16])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case, fewest", [*((case, 1) for case in CASES), ("content", 16), ("first tokens in nodes", 16)]
+)
 def test_chunks_are_one_pass(case, fewest, monkeypatch):
     """Chunks that read all segments, and those that read as few as they need."""
     monkeypatch.setattr(selected_blocks_chunk, "FEWEST_SEGMENTS", fewest)
@@ -79,10 +80,10 @@ def test_chunks_of_a_ring_are_one_pass(case, long_inputs, expected):
     """Unaligned chunks, among them one that is longer than the ring."""
     options = RECENT[case]
     cache = new_cache(options)
-    ends = [1, 2, 15, 16, 17, 24, 40, 45, 110, 111, 118, 141, LONG]
+    ends = [1, 2, 15, 16, 17, 24, 70, 71, 78, LONG]
     found, _ = chunk_checks.in_chunks(cache, chunk, long_inputs, ends, **options)
     np.testing.assert_allclose(found, expected[case], rtol=0, atol=1e-12)
-    chunk_checks.rows_at_own_positions(cache, chunk, long_inputs, [61, 130], 20, **options)
+    chunk_checks.rows_at_own_positions(cache, chunk, long_inputs, [43, 66], 12, **options)
 
 
 @pytest.mark.parametrize("case", ["memory", "memory of nodes"])
@@ -90,11 +91,11 @@ def test_slices_of_several_segments(case, long_inputs, expected, monkeypatch):
     monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", 20)
     options = RECENT[case]
     found, _ = chunk_checks.in_chunks(
-        new_cache(options), chunk, long_inputs, [3, 70, 93, LONG], **options
+        new_cache(options), chunk, long_inputs, [3, 70, 76, LONG], **options
     )
     np.testing.assert_allclose(found, expected[case], rtol=0, atol=1e-12)
     chunk_checks.rows_at_own_positions(
-        new_cache(options), chunk, long_inputs, [61, 90], 60, **options
+        new_cache(options), chunk, long_inputs, [31, 50], 50, **options
     )
 
 
@@ -105,7 +106,8 @@ def test_steps_of_a_ring_are_one_pass(case, long_inputs, expected):
     starts = np.array([67, 72])
     cache = new_cache(options, x["key"], x["value"], tf.constant(starts, tf.int32))
 
-    @tf.function(jit_compile=True)
+    # By XLA in one case, as it takes long to compile; see also `test_a_ring_of_a_prompt`.
+    @tf.function(jit_compile=case == "memory")
     def step(query, key, value, cache, position, count):
         return chunk(query, key, value, cache, position, count=count, **options)
 
@@ -128,17 +130,22 @@ def test_steps_of_a_ring_are_one_pass(case, long_inputs, expected):
         cache, position = after, position + count
 
 
-@pytest.mark.parametrize("counts", [[150, 150], [97, 31], [8, 0]])
-def test_a_ring_of_a_prompt(counts, long_inputs, expected):
+@pytest.fixture(scope="module")
+def compiled():
+    """The op by XLA, traced once for all prompts."""
+    return tf.function(chunk, jit_compile=True)
+
+
+@pytest.mark.parametrize("counts", [[90, 90], [87, 31], [8, 0]])
+def test_a_ring_of_a_prompt(counts, long_inputs, expected, compiled):
     """A chunk continues a prompt; what follows the prompt in the given keys does not matter."""
     options, x = RECENT["memory of nodes"], checks.tensors(long_inputs)
-    counts = np.minimum(counts, LONG - 20)
+    counts = np.array(counts)
     junk = tf.constant(np.arange(LONG) >= counts[:, None], tf.float64)[:, None, :, None]
     count = int(counts[0]) if counts[0] == counts[1] else tf.constant(counts, tf.int32)
     cache = new_cache(options, x["key"] + 10 * junk, x["value"] + 10 * junk, count)
-    rows = counts[:, None] + np.arange(20)
+    rows = counts[:, None] + np.arange(12)
     inputs = [tf.gather(x[name], rows, axis=2, batch_dims=1) for name in ("query", "key", "value")]
-    compiled = tf.function(chunk, jit_compile=True)
     found, _ = compiled(*inputs, cache, tf.constant(counts, tf.int32), **options)
     wanted = [expected["memory of nodes"][row, :, rows[row]] for row in range(2)]
     np.testing.assert_allclose(found, np.swapaxes(wanted, 1, 2), rtol=0, atol=1e-12)
@@ -146,7 +153,7 @@ def test_a_ring_of_a_prompt(counts, long_inputs, expected):
 
 @pytest.mark.parametrize(
     "case, start, jit_compile",
-    [("content", 2, False), ("content", 30, True), ("first tokens in nodes", 12, True)],
+    [("content", 2, False), ("content", 20, True), ("first tokens in nodes", 12, False)],
 )
 def test_gradients_of_the_first_segments(case, start, jit_compile, monkeypatch):
     monkeypatch.setattr(selected_blocks_chunk, "FEWEST_SEGMENTS", 1)
@@ -165,7 +172,7 @@ def test_gradients_of_the_first_segments(case, start, jit_compile, monkeypatch):
         return function(cache, tf.constant(position), inputs)
 
     chunk_checks.gradients_stay_in_the_chunk(
-        new_cache(options),
+        new_cache(options, max_length=start + 10),
         compiled,
         lambda **arguments: attention(**arguments, causal=True),
         checks.arrays(start + 10),
@@ -202,21 +209,21 @@ def test_padding_of_slices_does_not_change_a_ring(long_inputs):
 
 
 def test_what_is_forgotten_has_no_influence(long_inputs, expected):
-    """The window begins at 136 and the blocks before it at 128."""
+    """The window begins at 88 and the blocks before it at 80."""
     options, x = RECENT["memory"], dict(long_inputs)
     for name in ("key", "value"):
-        x[name] = x[name] + 7.0 * (np.arange(LONG) < 128)[:, None]
-    found, _ = chunk_checks.in_chunks(new_cache(options), chunk, x, [77, LONG], **options)
+        x[name] = x[name] + 7.0 * (np.arange(LONG) < 80)[:, None]
+    found, _ = chunk_checks.in_chunks(new_cache(options), chunk, x, [51, LONG], **options)
     one_pass = attention(**checks.tensors(x), **options, causal=True)
     for output in (found, one_pass):
         np.testing.assert_allclose(
-            output[:, :, 144:], expected["memory"][:, :, 144:], rtol=0, atol=1e-12
+            output[:, :, 96:], expected["memory"][:, :, 96:], rtol=0, atol=1e-12
         )
     # One block more would have been changed.
     more = {**options, "memory_length": 16}
     found = attention(**checks.tensors(x), **more, causal=True)
     kept = attention(**checks.tensors(long_inputs), **more, causal=True)
-    assert np.abs(found - kept)[:, :, 144:].max() > 1e-3
+    assert np.abs(found - kept)[:, :, 96:].max() > 1e-3
 
 
 def test_the_size_of_a_ring_does_not_depend_on_the_length():
