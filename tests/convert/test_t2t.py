@@ -130,6 +130,8 @@ def test_token_bias():
 def test_token_biases_of_an_encoder_and_a_decoder():
     model, inputs = biased_model("encoder_decoder")
     backbone = model.task.backbone
+    # A few tokens suffice to see a change.
+    inputs = {name: x[:, :16] for name, x in inputs.items()}
     inputs = {
         **inputs,
         "token_bias_inputs": random_bias(inputs["inputs"]),
