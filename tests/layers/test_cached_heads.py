@@ -96,10 +96,21 @@ def what_is_held(cache):
     return cache
 
 
-# `tests/contract` compares steps of each kind without shared key heads.
+# `tests/contract` also compares steps of each kind without shared key heads.
+WITHOUT_SHARED_KEYS = ("relative", "routing", "compressive")
+
+
 @pytest.mark.parametrize(
     "name, key_heads",
-    [*((name, 2) for name in GROUPS), ("relative", None), ("routing", None), ("compressive", None)],
+    [
+        *((name, 2) for name in GROUPS),
+        *((name, None) for name in WITHOUT_SHARED_KEYS),
+        *(
+            pytest.param(name, None, marks=pytest.mark.end_to_end)
+            for name in GROUPS
+            if name not in WITHOUT_SHARED_KEYS
+        ),
+    ],
 )
 def test_steps_of_rows_at_different_positions(name, key_heads):
     attention = MultiHeadAttention(

@@ -192,13 +192,22 @@ BY_XLA = (
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
-@pytest.mark.parametrize("name", UNIONS)
-def test_training(name):
-    """By XLA where it is to compile a set of keys for the first time, otherwise eagerly."""
+@pytest.mark.parametrize(
+    "name, by_xla",
+    [
+        *((name, name in BY_XLA) for name in UNIONS),
+        *(
+            pytest.param(name, True, marks=pytest.mark.end_to_end)
+            for name in UNIONS
+            if name not in BY_XLA
+        ),
+    ],
+)
+def test_training(name, by_xla):
     tokens = keras.Input([LENGTH, 8])
     layer = MultiHeadAttention([Heads(2, UNIONS[name])], key_dim=4, dropout=0.1)
     model = keras.Model(tokens, layer(tokens, tokens, use_causal_mask=True))
-    compiled = {"jit_compile": True} if name in BY_XLA else {"run_eagerly": True}
+    compiled = {"jit_compile": True} if by_xla else {"run_eagerly": True}
     model.compile("sgd", "mse", **compiled)
     x = checks.random(2, LENGTH, 8)
     history = model.fit(x, np.roll(x, 1, axis=1), epochs=2, verbose=0)

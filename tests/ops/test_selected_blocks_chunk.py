@@ -33,7 +33,17 @@ def new_cache(options, key=None, value=None, count=None, max_length=LENGTH):
 
 
 @pytest.mark.parametrize(
-    "case, fewest", [*((case, 1) for case in CASES), ("content", 16), ("first tokens in nodes", 16)]
+    "case, fewest",
+    [
+        *((case, 1) for case in CASES),
+        ("content", 16),
+        ("first tokens in nodes", 16),
+        *(
+            pytest.param(case, 16, marks=pytest.mark.end_to_end)
+            for case in CASES
+            if case not in ("content", "first tokens in nodes")
+        ),
+    ],
 )
 def test_chunks_are_one_pass(case, fewest, monkeypatch):
     """Chunks that read all segments, and those that read as few as they need."""
@@ -99,15 +109,21 @@ def test_slices_of_several_segments(case, long_inputs, expected, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("case", ["memory", "memory of nodes"])
-def test_steps_of_a_ring_are_one_pass(case, long_inputs, expected):
+@pytest.mark.parametrize(
+    "case, jit_compile",
+    [
+        ("memory", True),
+        ("memory of nodes", False),
+        pytest.param("memory of nodes", True, marks=pytest.mark.end_to_end),
+    ],
+)
+def test_steps_of_a_ring_are_one_pass(case, jit_compile, long_inputs, expected):
     """Compiled steps, from a prompt that is longer than the ring; rows at different positions."""
     options, x = RECENT[case], checks.tensors(long_inputs)
     starts = np.array([67, 72])
     cache = new_cache(options, x["key"], x["value"], tf.constant(starts, tf.int32))
 
-    # By XLA in one case, as it takes long to compile; see also `test_a_ring_of_a_prompt`.
-    @tf.function(jit_compile=case == "memory")
+    @tf.function(jit_compile=jit_compile)
     def step(query, key, value, cache, position, count):
         return chunk(query, key, value, cache, position, count=count, **options)
 
@@ -153,7 +169,12 @@ def test_a_ring_of_a_prompt(counts, long_inputs, expected, compiled):
 
 @pytest.mark.parametrize(
     "case, start, jit_compile",
-    [("content", 2, False), ("content", 20, True), ("first tokens in nodes", 12, False)],
+    [
+        ("content", 2, False),
+        ("content", 20, True),
+        ("first tokens in nodes", 12, False),
+        pytest.param("first tokens in nodes", 12, True, marks=pytest.mark.end_to_end),
+    ],
 )
 def test_gradients_of_the_first_segments(case, start, jit_compile, monkeypatch):
     monkeypatch.setattr(selected_blocks_chunk, "FEWEST_SEGMENTS", 1)

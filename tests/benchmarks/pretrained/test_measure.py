@@ -33,7 +33,7 @@ def text(tmp_path_factory):
 
 
 def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
-    kinds = ["keras_hub", "window_first", "oracle:num_keys=3"]
+    kinds = ["keras_hub", "full", "window_first", "oracle:num_keys=3"]
     figures = [measure(llama, text, text, kind, LENGTH) for kind in kinds]
     for figure in figures[1:]:
         for name in ("book", "again"):
