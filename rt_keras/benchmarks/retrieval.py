@@ -157,14 +157,16 @@ def bm25(passages, stopwords="english"):
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     options = {"stopwords": stopwords, "show_progress": False}
     words = bm25s.tokenize(passages, **options)
-    index, none = bm25s.BM25(), np.zeros(len(passages), np.float32)
+    none = np.zeros(len(passages), np.float32)
     # bm25s fails for texts without a word.
-    if words.vocab:
-        index.index(words, show_progress=False)
+    if not words.vocab:
+        return lambda questions: np.stack([none for _ in questions])
+    index = bm25s.BM25()
+    index.index(words, show_progress=False)
 
     def scores(questions):
         rows = bm25s.tokenize(questions, return_ids=False, **options)
-        return np.stack([index.get_scores(row) if row and words.vocab else none for row in rows])
+        return np.stack([index.get_scores(row) if row else none for row in rows])
 
     return scores
 

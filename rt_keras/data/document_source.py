@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rt_keras.data.folder_files import list_files
-from rt_keras.data.json_lines import check_list, check_text, read_json_lines, shortened
+from rt_keras.data.json_lines import check_list, check_text, is_utf8, read_json_lines, shortened
 
 SUFFIXES = (".jsonl", ".json")
 # The key of the id in KILT's knowledge source, by which it is recognized.
@@ -72,15 +72,6 @@ def text_of(document):
     'tale\\nOnce upon'
     """
     return "\n".join(filter(None, (document["title"], document["text"])))
-
-
-def is_utf8(text):
-    """Returns False if a string has parts that are no UTF-8, as names of files may have."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _with_text(documents, empty):

@@ -49,12 +49,19 @@ def _parsed(line):
     if not isinstance(values, dict):
         raise ValueError(f"it must be a JSON object. Received: {shortened(values)}")
     # Only an escape can be half of a surrogate pair.
-    if re.search(rb"\\u[dD][89a-fA-F]", line):
-        try:
-            json.dumps(values, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError("it has half of a surrogate pair, which is not a character") from None
+    escaped = re.search(rb"\\u[dD][89a-fA-F]", line)
+    if escaped and not is_utf8(json.dumps(values, ensure_ascii=False)):
+        raise ValueError("it has half of a surrogate pair, which is not a character")
     return values
+
+
+def is_utf8(text):
+    """Returns False if a string has parts that are no UTF-8, halves of surrogate pairs."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_text(name, value):
