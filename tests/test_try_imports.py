@@ -39,6 +39,7 @@ def test_nothing_to_import_is_no_problem():
     assert try_imports([]) == ({}, [])
 
 
+@pytest.mark.end_to_end
 def test_devices_are_told_once_tensorflow_is_imported():
     problems, devices = try_imports(["tensorflow", "ending_module", "fine_module"])
     assert problems["tensorflow"] is None and devices == []

@@ -91,6 +91,11 @@ class DataConfig:
     join_clips: bool = key(
         False, "whether to join consecutive sounds to longer ones that fill the sequences"
     )
+    speed_perturbation: float = key(
+        0.0,
+        "trains on each sound also slower and faster by this share of its speed, 0 for neither",
+        SHARE_BELOW_1,
+    )
     mask_rate: float = key(
         0.15, "share of tokens that a masked language model predicts", SHARE_ABOVE_0
     )

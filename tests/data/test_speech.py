@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rt_keras.data import ByteTokenizer, pack_examples
 from rt_keras.data.speech import (
+    at_speeds,
     evaluation_speech,
     joined,
     load_speech,
@@ -70,6 +71,23 @@ def write_speech(name, folder, **counts):
 
     splits = {x: [example(x, number) for number in range(n)] for x, n in counts.items()}
     write_set(name, folder, splits)
+
+
+def test_copies_at_other_speeds():
+    """A tone of n samples has n / speed samples, and its pitch is higher by the speed."""
+    rate, hertz, count = 16_000, 1_600, 15_000
+    tone = 0.5 * np.sin(2 * np.pi * hertz * np.arange(count) / rate)
+    sounds = {"id": ["a"], "sound": [encode_wav(tone, rate)], "text": ["hi"]}
+    speech = tf.data.Dataset.from_tensor_slices(sounds)
+    found = list(at_speeds(speech, 0.25).as_numpy_iterator())
+    assert [(x["id"], x["text"]) for x in found] == 3 * [(b"a", b"hi")]
+    for example, speed in zip(found, (0.75, 1.0, 1.25)):
+        samples = wav_samples(example["sound"]) / 2**15
+        assert len(samples) == count / speed
+        expected = 0.5 * np.sin(2 * np.pi * hertz * speed * np.arange(len(samples)) / rate)
+        np.testing.assert_allclose(samples, expected, atol=1e-3)
+    assert found[1]["sound"] == sounds["sound"][0]
+    assert at_speeds(speech, 0) is speech
 
 
 def test_a_folder_of_recordings(tmp_path):

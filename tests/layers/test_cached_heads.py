@@ -96,6 +96,8 @@ def what_is_held(cache):
     return cache
 
 
+# Kinds whose steps differ from those of another one only in what is forgotten.
+OTHER_MEMORIES = ("merged", "random", "oldest")
 # `tests/contract` also compares steps of each kind without shared key heads.
 WITHOUT_SHARED_KEYS = ("relative", "routing", "compressive")
 
@@ -103,7 +105,10 @@ WITHOUT_SHARED_KEYS = ("relative", "routing", "compressive")
 @pytest.mark.parametrize(
     "name, key_heads",
     [
-        *((name, 2) for name in GROUPS),
+        *(
+            pytest.param(name, 2, marks=[pytest.mark.end_to_end] if name in OTHER_MEMORIES else [])
+            for name in GROUPS
+        ),
         *((name, None) for name in WITHOUT_SHARED_KEYS),
         *(
             pytest.param(name, None, marks=pytest.mark.end_to_end)

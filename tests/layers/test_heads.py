@@ -182,13 +182,7 @@ def test_a_model_is_saved_and_loaded(name, tmp_path):
 
 
 # Unions that together have every set of keys.
-BY_XLA = (
-    "window, stride and persistent keys",
-    "window and blocks of nodes",
-    "window, first tokens and blocks of the last positions",
-    "everything and persistent keys",
-    "window, cluster and memory",
-)
+BY_XLA = ("window, stride and persistent keys", "window, cluster and memory")
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")

@@ -10,6 +10,8 @@ import pytest
 from tests.layers import saved_heads
 from tests.layers.checks import close
 
+pytestmark = pytest.mark.end_to_end
+
 SAVED = Path(__file__).parents[1] / "golden" / "saved"
 EXPECTED = dict(np.load(SAVED / "heads.npz"))
 

@@ -269,6 +269,7 @@ def test_learns_to_answer_from_strings(dtype):
     assert model.generate(asked) == EXAMPLES["answer"]
 
 
+@pytest.mark.end_to_end
 def test_a_preset_answers_equally(model, answers, tmp_path):
     model.save_to_preset(tmp_path / "preset")
     copy = experiment.load_model(tmp_path / "preset")

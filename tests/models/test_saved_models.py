@@ -56,6 +56,7 @@ def test_a_state_continues_with_the_same_outputs(stateful):
         close(x, expected, 1e-5)
 
 
+@pytest.mark.end_to_end
 def test_training_resumes_with_the_same_results(stateful, tmp_path):
     folder = tmp_path / "checkpoints"
     shutil.copytree(SAVED / saved_models.STATEFUL, folder)

@@ -33,6 +33,7 @@ class CTCTask(Task):
         "data.sequence_length",
         "data.label_length",
         "data.join_clips",
+        "data.speed_perturbation",
     )
     data_sets = speech.SETS
     units = (("nats_per_text", ".2f"),)
@@ -71,6 +72,8 @@ class CTCTask(Task):
 
     def load_split(self, data, split, preprocessor=None):
         examples = data_lib.load_speech(data.name, split, data.directory, data.data_dir)
+        if split == "train":
+            examples = speech.at_speeds(examples, data.speed_perturbation)
         return speech.joined(examples, preprocessor) if data.join_clips else examples
 
     def training_split(self, data):
@@ -83,6 +86,7 @@ class CTCTask(Task):
         examples = speech.usable(experiment.load_split("train"), preprocessor)
         lengths = {
             "joined": data.join_clips,
+            "speed_perturbation": data.speed_perturbation,
             "sequence_length": preprocessor.sequence_length,
             "label_length": preprocessor.label_length,
             "tokenizer": fingerprint(preprocessor.tokenizer),

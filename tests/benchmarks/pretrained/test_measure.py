@@ -32,6 +32,7 @@ def text(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.end_to_end
 def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
     kinds = ["keras_hub", "full", "window_first", "oracle:num_keys=3"]
     figures = [measure(llama, text, text, kind, LENGTH) for kind in kinds]
@@ -47,6 +48,7 @@ def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
         assert len(figure["needles_at_depths"]) == 5
 
 
+@pytest.mark.end_to_end
 def test_positions_beyond_the_trained_length(llama, text):
     assert rt_keras.adapt(llama).backbone.trained_length < LENGTH
     kinds = ["full", "full_scaled", "content_blocks", "content_blocks:rotary_distance=24"]
@@ -117,6 +119,7 @@ def keys_of_blocks():
     return keys_seen(BLOCKS, LONG)
 
 
+@pytest.mark.end_to_end
 def test_keys_are_counted(keys_of_blocks):
     # From position 1,024 on: blocks of 256 and three before; four first tokens; 5 others.
     own = np.arange(LONG // 2, LONG)
@@ -139,6 +142,7 @@ def test_every_kind_has_heads():
         assert groups is None or sum(group.num_heads for group in groups) == 4
 
 
+@pytest.mark.end_to_end
 def test_keys_of_long_texts_are_estimated(keys_of_blocks, monkeypatch):
     monkeypatch.setattr(measure_module, "KEYS_COUNTED", 700)
     for kind, keys in {"full": (LONG / 2 + 1 + LONG) / 2, BLOCKS: keys_of_blocks}.items():

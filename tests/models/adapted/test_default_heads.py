@@ -80,6 +80,7 @@ def test_the_past_does_not_change_with_the_future(llama):
     assert np.abs(found[:, 1200:] - expected[:, 1200:]).max() > 1e-2
 
 
+@pytest.mark.end_to_end
 def test_chunks_and_steps_are_the_whole_sequence(tmp_path):
     task = rt_keras.adapt(write_llama(tmp_path), keys=16)
     tokens = np.random.default_rng(0).integers(3, 20, size=[1, 1294])

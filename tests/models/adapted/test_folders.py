@@ -41,7 +41,12 @@ def test_folders_give_what_kerashub_gives(tmp_path, shards):
 
 
 @pytest.mark.parametrize(
-    ("family", "config"), [("Qwen3", QWEN3), ("SmolLM3", SMOLLM3), ("Mistral", MISTRAL)]
+    ("family", "config"),
+    [
+        ("Qwen3", QWEN3),
+        pytest.param("SmolLM3", SMOLLM3, marks=pytest.mark.end_to_end),
+        pytest.param("Mistral", MISTRAL, marks=pytest.mark.end_to_end),
+    ],
 )
 def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_path):
     write_llama(tmp_path / "model", **config)

@@ -61,6 +61,7 @@ def test_saved_loaded_and_restored(original, adapted, tmp_path):
     np.testing.assert_allclose(restored.encode_text(TEXTS, verbose=0), expected, atol=1e-5)
 
 
+@pytest.mark.end_to_end
 def test_it_learns_which_passage_answers(folder):
     keras.utils.set_random_seed(0)
     model = rt_keras.adapt(folder, [LocalHeads(1, block_size=4), FullHeads(1)])

@@ -99,6 +99,19 @@ def test_recordings_are_joined_to_fill_sequences(settings):
     assert found[True] == found[False]
 
 
+def test_only_training_hears_other_speeds(settings):
+    keys = {"data.speed_perturbation": 0.2, "data.sequence_length": 2 * POSITIONS}
+    made = experiment.Experiment(make_config({**settings, **keys}))
+    counts = {
+        split: [len(wav_samples(x["sound"])) / 640 for x in examples.as_numpy_iterator()]
+        for split in ("train", "test")
+        for examples in [made.load_split(split)]
+    }
+    assert counts["test"] == [POSITIONS] * 3
+    whole, slow, fast = POSITIONS, POSITIONS / 0.8, POSITIONS / 1.2
+    np.testing.assert_allclose(counts["train"], [slow] * 8 + [whole] * 8 + [fast] * 8, rtol=1e-3)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_figures_are_the_losses_of_keras(settings, kind):
     made, model = new_model({**settings, "model.kind": kind})
