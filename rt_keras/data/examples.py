@@ -99,12 +99,45 @@ def _save(path, records):
         writer.close()
 
 
-def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
+def packed_strings(packed, name):
+    """Yields the scalar string of a name in each packed example, in order, as bytes.
+
+    Args:
+        packed: path of a folder packed by `pack_examples`.
+        name: string.
+
+    Raises:
+        FileNotFoundError, ValueError: see `shuffled_batches`.
+
+    >>> import tempfile
+    >>> examples = tf.data.Dataset.from_tensor_slices({"x": ["a", "b"]})
+    >>> list(packed_strings(pack_examples(examples, tempfile.mkdtemp()), "x"))
+    [b'a', b'b']
+    """
+    source = _source(shards.read_finished(packed, "examples"), packed)
+    for number in range(len(source)):
+        example = tf.train.Example.FromString(source[number])
+        yield example.features.feature[name].bytes_list.value[0]
+
+
+def _source(manifest, packed):
+    """Returns the records of a packed folder."""
+    with extras.needed("train", "Reading packed examples"):
+        from array_record.python.array_record_data_source import ArrayRecordDataSource
+
+    # Given their numbers of records, the files need not be opened in advance.
+    return ArrayRecordDataSource(
+        [f"{Path(packed, shard['file'])}[0:{shard['items']}]" for shard in manifest["shards"]]
+    )
+
+
+def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1), chosen=None):
     """Returns endless batches of packed examples, in the order of `batches_of_numbers`.
 
     Args:
         packed: path of a folder packed by `pack_examples`.
         batch_size, seed, first_batch, share: see `order.batches_of_numbers`.
+        chosen: int array, the indices of the examples to read. Defaults to None, for all.
 
     Returns:
         `tf.data.Dataset` of dictionaries of tensors `[batch_size / workers, ...]`.
@@ -121,14 +154,9 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
     >>> [sorted(batch["x"].tolist()) for batch in batches]
     [[0, 1, 2], [0, 1, 2]]
     """
-    with extras.needed("train", "Reading packed examples"):
-        from array_record.python.array_record_data_source import ArrayRecordDataSource
-
     manifest = shards.read_finished(packed, "examples")
-    count = sum(shard["items"] for shard in manifest["shards"])
-    # Given their numbers of records, the files need not be opened in advance.
-    paths = [f"{Path(packed, s['file'])}[0:{s['items']}]" for s in manifest["shards"]]
-    source = ArrayRecordDataSource(paths)
+    source = _source(manifest, packed)
+    chosen = np.arange(len(source)) if chosen is None else np.asarray(chosen)
     tensors = manifest["contents"]["tensors"]
     features = {
         name: tf.io.FixedLenFeature(x["shape"] if x["dtype"] == "string" else [], tf.string)
@@ -136,14 +164,14 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
     }
 
     def read(numbers):
-        return np.array(source.__getitems__(numbers.tolist()), dtype=object)
+        return np.array(source.__getitems__(chosen[numbers].tolist()), dtype=object)
 
     def batch(numbers):
         records = tf.ensure_shape(tf.numpy_function(read, [numbers], tf.string), numbers.shape)
         found = tf.io.parse_example(records, features)
         return {name: _tensor(found[name], **tensors[name]) for name in tensors}
 
-    numbers = batches_of_numbers(count, batch_size, seed, first_batch, share)
+    numbers = batches_of_numbers(len(chosen), batch_size, seed, first_batch, share)
     return numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 

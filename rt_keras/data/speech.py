@@ -6,7 +6,7 @@ import tensorflow as tf
 from rt_keras import progress
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
-from rt_keras.data.examples import shuffled_batches
+from rt_keras.data.examples import packed_strings, shuffled_batches
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav, resample, wav_samples
 
 SETS = DataSets(
@@ -235,7 +235,9 @@ def _join(parts):
     }
 
 
-def training_speech(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
+def training_speech(
+    packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1), num_buckets=1
+):
     """Returns endless batches to `fit` a `RoutingTransformerSpeechRecognizer`.
 
     Use them with `steps_per_epoch`. Batch b depends only on the recordings, the seed and b: each
@@ -251,6 +253,10 @@ def training_speech(packed, preprocessor, batch_size, seed=0, first_batch=0, sha
         first_batch: int, index of the first batch. Defaults to 0.
         share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
             only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
+        num_buckets: int. The recordings, sorted by length, are divided into this many buckets of
+            about as many recordings. Each batch is from one of them in turn, and has the frames of
+            its longest recording, so that little is padding. Defaults to 1, where batches have the
+            frames of the preprocessor.
 
     Returns:
         `tf.data.Dataset` of ({"features": float32 `[batch_size / workers, frames, num_mel_bins]`,
@@ -260,7 +266,8 @@ def training_speech(packed, preprocessor, batch_size, seed=0, first_batch=0, sha
     Raises:
         FileNotFoundError: if the folder holds no packed recordings, or a file is missing.
         ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
-            workers, if packing is incomplete, or if a file is damaged.
+            workers, if there are more buckets than recordings, if packing is incomplete, or if a
+            file is damaged.
 
     Example:
 
@@ -277,8 +284,30 @@ def training_speech(packed, preprocessor, batch_size, seed=0, first_batch=0, sha
     >>> inputs["features"].shape, labels.numpy().tolist()
     (TensorShape([2, 40, 8]), [[112, 113, 0, 0], [112, 113, 0, 0]])
     """
-    batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
-    return prepared(batches, _prepare(preprocessor))
+    if num_buckets == 1:
+        batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
+        return prepared(batches, _prepare(preprocessor))
+    streams = []
+    for place, (chosen, positions) in enumerate(_buckets(packed, preprocessor, num_buckets)):
+        # Batch b is from bucket b mod num_buckets.
+        first = (first_batch - place + num_buckets - 1) // num_buckets
+        batches = shuffled_batches(packed, batch_size, seed, first, share, chosen)
+        streams.append(prepared(batches, _prepare(preprocessor, positions)))
+    turns = tf.data.Dataset.counter(first_batch).map(lambda batch: batch % num_buckets)
+    return tf.data.Dataset.choose_from_datasets(streams, turns)
+
+
+def _buckets(packed, preprocessor, num_buckets):
+    """Returns the indices of the recordings of each bucket, and the positions of its longest."""
+    sizes = [len(wav_samples(sound)) for sound in packed_strings(packed, "sound")]
+    if not 1 <= num_buckets <= len(sizes):
+        raise ValueError(
+            "num_buckets (data.num_buckets) must be from 1 to the number of recordings, "
+            f"{len(sizes):,}. Received: num_buckets={num_buckets}"
+        )
+    positions = -(-np.array(sizes) // preprocessor.position_samples)
+    buckets = np.array_split(np.argsort(positions, kind="stable"), num_buckets)
+    return [(bucket, int(positions[bucket].max())) for bucket in buckets]
 
 
 def evaluation_speech(speech, preprocessor, batch_size):
@@ -315,13 +344,23 @@ def evaluation_speech(speech, preprocessor, batch_size):
     )
 
 
-def _prepare(preprocessor):
-    """Returns a function that preprocesses a batch and gives every recording weight 1."""
+def _prepare(preprocessor, positions=None):
+    """Returns a function that preprocesses a batch and gives every recording weight 1.
+
+    Args:
+        preprocessor: see `training_speech`.
+        positions: int, the number of positions that are kept. Defaults to None, for all.
+    """
+    length = preprocessor.sequence_length
+    kept = length if positions is None else positions
 
     def prepare(batch):
         inputs, labels = preprocessor(batch["sound"], batch["text"])
         rows = batch["sound"].shape[0]
-        inputs = {name: tf.ensure_shape(x, [rows, *x.shape[1:]]) for name, x in inputs.items()}
+        inputs = {
+            name: tf.ensure_shape(x, [rows, *x.shape[1:]])[:, : x.shape[1] * kept // length]
+            for name, x in inputs.items()
+        }
         return inputs, tf.ensure_shape(labels, [rows, labels.shape[1]]), tf.ones([rows])
 
     return prepare

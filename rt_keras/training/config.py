@@ -91,6 +91,9 @@ class DataConfig:
     join_clips: bool = key(
         False, "whether to join consecutive sounds to longer ones that fill the sequences"
     )
+    num_buckets: int = key(
+        1, "groups of sounds of similar lengths, of which each batch has one", AT_LEAST_1
+    )
     speed_perturbation: float = key(
         0.0,
         "trains on each sound also slower and faster by this share of its speed, 0 for neither",

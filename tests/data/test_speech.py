@@ -326,3 +326,30 @@ def test_bad_numbers():
     speech = dataset_of((POSITION, "a"))
     with pytest.raises(ValueError, match="batch_size must be at least 1. Received: batch_size=0"):
         evaluation_speech(speech, make_preprocessor(), 0)
+
+
+def test_batches_of_buckets(packed):
+    """Five recordings of 1 to 5 positions: a, b and c, then d and e."""
+
+    def batches(**order):
+        return training_speech(packed, make_preprocessor(), 2, num_buckets=2, **order)
+
+    found = list(batches().take(6).as_numpy_iterator())
+    seen = ["".join(letters(labels)) for _, labels, _ in found]
+    assert sorted("".join(seen[::2])) == list("aabbcc")
+    assert [sorted(texts) for texts in seen[1::2]] == [["d", "e"]] * 3
+    whole = training_speech(packed, make_preprocessor(), 5)
+    inputs, labels, _ = next(iter(whole.as_numpy_iterator()))
+    expected = dict(zip(letters(labels), inputs["features"]))
+    for (inputs, labels, _), longest in zip(found, 3 * (3, 5)):
+        assert inputs["features"].shape == (2, 4 * longest, 4)
+        for row, mask, text in zip(inputs["features"], inputs["padding_mask"], letters(labels)):
+            assert mask.sum() == 4 * ("abcde".index(text) + 1)
+            np.testing.assert_array_equal(row, expected[text][: 4 * longest])
+    for first in (1, 2, 3):
+        later = list(batches(first_batch=first).take(3).as_numpy_iterator())
+        tf.nest.map_structure(np.testing.assert_array_equal, later, found[first : first + 3])
+    share = batches(share=(1, 2)).take(4)
+    assert [letters(labels) for _, labels, _ in share] == [[texts[1]] for texts in seen[:4]]
+    with pytest.raises(ValueError, match="from 1 to the number of recordings, 5. Received: num_bu"):
+        training_speech(packed, make_preprocessor(), 2, num_buckets=6)

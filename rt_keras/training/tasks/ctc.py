@@ -33,6 +33,7 @@ class CTCTask(Task):
         "data.sequence_length",
         "data.label_length",
         "data.join_clips",
+        "data.num_buckets",
         "data.speed_perturbation",
     )
     data_sets = speech.SETS
@@ -92,7 +93,7 @@ class CTCTask(Task):
             "tokenizer": fingerprint(preprocessor.tokenizer),
         }
         packed = data_lib.pack_examples(examples, *self.packed_split(data, **lengths))
-        return data_lib.training_speech(packed, preprocessor, **order)
+        return data_lib.training_speech(packed, preprocessor, **order, num_buckets=data.num_buckets)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         return data_lib.evaluation_speech(examples, preprocessor, batch_size)
