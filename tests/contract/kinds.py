@@ -165,7 +165,11 @@ def layers():
 
 
 # The names of all kinds, as parameters of tests; those that are slow run end to end.
-END_TO_END = ("NeighbourBlocksHeads", "RecentBlocksHeads")
+END_TO_END = (
+    "ContentBlocksHeads",
+    "NeighbourBlocksHeads",
+    "RecentBlocksHeads",
+)
 NAMES = [
     pytest.param(name, marks=[pytest.mark.end_to_end] if name in END_TO_END else [])
     for name in layers()

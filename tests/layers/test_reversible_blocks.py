@@ -63,7 +63,7 @@ def assert_equal(found, expected, tolerance):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("padded", [True, pytest.param(False, marks=pytest.mark.end_to_end)])
 @pytest.mark.parametrize("options", [{"conv_kernel_size": 3}, {"dropout": 0.3}], ids=str)
 def test_gradients_equal_those_without_custom_gradient(options, padded):
     layers = [make_layer(**options) for _ in range(2)]

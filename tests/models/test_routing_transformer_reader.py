@@ -91,7 +91,7 @@ def test_answers_from_read_passages_are_those_of_generate(kind):
 
 
 @pytest.mark.parametrize("passages", [[], ["a"], ["a" * 20, "b" * 20, "c" * 20]])
-@pytest.mark.parametrize("question", ["q", "q" * 16])
+@pytest.mark.parametrize("question", ["q", pytest.param("q" * 16, marks=pytest.mark.end_to_end)])
 def test_answers_are_equal_for_any_number_of_passages(model, passages, question):
     whole = answer_of(model, question, passages)
     assert streamed(model, model.read_passages(passages), question) == whole

@@ -150,7 +150,15 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("changes", [{}, {"shift_tokens": True}, {"conv_kernel_size": 3}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        pytest.param({"shift_tokens": True}, marks=pytest.mark.end_to_end),
+        {"conv_kernel_size": 3},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("cross", CROSS)
 def test_logits_of_one_position_at_a_time(cross, changes):
     model = RoutingTransformerSeq2SeqLM(

@@ -9,7 +9,9 @@ from tests.ops.test_compressive import SIZES, make_inputs, make_kernels
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("far, look_back", [(None, 1), (4, 2)])
+@pytest.mark.parametrize(
+    "far, look_back", [pytest.param(None, 1, marks=pytest.mark.end_to_end), (4, 2)]
+)
 def test_steps_of_rows_at_positions_of_their_own(compression, far, look_back):
     inputs = make_inputs(far)
     # The use of positions depends on the queries, and the cache is built from keys alone.

@@ -217,7 +217,7 @@ def test_key_heads_serve_several_heads():
         checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
 
 
-@pytest.mark.parametrize("case", ["content", "nodes"])
+@pytest.mark.parametrize("case", ["content", pytest.param("nodes", marks=pytest.mark.end_to_end)])
 def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
     """Memory is bounded by a loop over positions, in the gradient too."""
     for module in (selected_blocks, block_selection):

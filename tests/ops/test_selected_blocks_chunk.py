@@ -85,7 +85,14 @@ def expected(long_inputs):
     }
 
 
-@pytest.mark.parametrize("case", RECENT)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "memory",
+        "memory of nodes",
+        *(pytest.param(case, marks=pytest.mark.end_to_end) for case in list(RECENT)[2:]),
+    ],
+)
 def test_chunks_of_a_ring_are_one_pass(case, long_inputs, expected):
     """Unaligned chunks, among them one that is longer than the ring."""
     options = RECENT[case]
@@ -171,7 +178,7 @@ def test_a_ring_of_a_prompt(counts, long_inputs, expected, compiled):
     "case, start, jit_compile",
     [
         ("content", 2, False),
-        ("first tokens in nodes", 12, False),
+        pytest.param("first tokens in nodes", 12, False, marks=pytest.mark.end_to_end),
         pytest.param("content", 20, True, marks=pytest.mark.end_to_end),
         pytest.param("first tokens in nodes", 12, True, marks=pytest.mark.end_to_end),
     ],

@@ -57,6 +57,7 @@ def test_the_layers_without_a_window_get_them():
     assert None in key_sets_of(gemma) and sets in key_sets_of(gemma)
 
 
+@pytest.mark.end_to_end
 def test_with_keys_for_all_they_are_full_attention(llama):
     inputs = inputs_of(llama)
     expected = rows_of(llama, inputs)
