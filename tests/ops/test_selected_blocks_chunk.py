@@ -90,7 +90,8 @@ def expected(long_inputs):
     [
         "memory",
         "memory of nodes",
-        *(pytest.param(case, marks=pytest.mark.end_to_end) for case in list(RECENT)[2:]),
+        pytest.param("memory of neighbours", marks=pytest.mark.end_to_end),
+        pytest.param("memory and large windows", marks=pytest.mark.end_to_end),
     ],
 )
 def test_chunks_of_a_ring_are_one_pass(case, long_inputs, expected):
