@@ -8,6 +8,8 @@ from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
 
 # With short slices, rings have 32 to 40 places, and are overwritten several times.
 LONG = 102
+# Chunks of the others are compared end to end.
+RINGS = ("memory", "memory of nodes")
 
 
 @pytest.fixture(autouse=True)
@@ -87,12 +89,7 @@ def expected(long_inputs):
 
 @pytest.mark.parametrize(
     "case",
-    [
-        "memory",
-        "memory of nodes",
-        pytest.param("memory of neighbours", marks=pytest.mark.end_to_end),
-        pytest.param("memory and large windows", marks=pytest.mark.end_to_end),
-    ],
+    [pytest.param(case, marks=[] if case in RINGS else pytest.mark.end_to_end) for case in RECENT],
 )
 def test_chunks_of_a_ring_are_one_pass(case, long_inputs, expected):
     """Unaligned chunks, among them one that is longer than the ring."""
