@@ -28,11 +28,19 @@ def pytest_configure(config):
     # kernels ask the processor, not oneDNN, and would end the process where it has bfloat16.
     if "ONEDNN_MAX_CPU_ISA" in os.environ:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    # All that is imported stays, so nothing is collected before the first test.
-    gc.disable()
     # End-to-end tests compile as users do.
     if config.option.markexpr != "end_to_end":
         os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """All that is imported stays, so nothing is collected before the first test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish(session):
@@ -49,7 +57,6 @@ def pytest_collection_finish(session):
     # Imported objects stay, so the garbage collector does not need to search them repeatedly.
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 def trace_fast():

@@ -181,7 +181,7 @@ def test_a_model_is_saved_and_loaded(name, tmp_path):
     assert loaded.layers[-1].head_groups[0].key_sets == tuple(UNIONS[name])
 
 
-# Unions that together have every set of keys.
+# Unions that XLA compiles in the fast tests too, not only end to end.
 BY_XLA = ("window, stride and persistent keys", "window, cluster and memory")
 
 

@@ -28,7 +28,7 @@ def before_the_answer(preprocessor, question, passages):
     return tokens + part(tokenizer, question, preprocessor.question_length)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question=TEXT, passages=st.lists(TEXT, max_size=3), answer=TEXT)
 def test_a_sequence_has_its_parts_in_order(tokenizer, question, passages, answer):
     preprocessor = Preprocessor(tokenizer, **LENGTHS)

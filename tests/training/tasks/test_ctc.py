@@ -188,6 +188,7 @@ def test_data_named_by_a_user(settings):
 @pytest.mark.parametrize(
     "kind, keys",
     [
+        ("ctc", {}),
         ("ctc", {"data.num_buckets": 3, "data.speed_perturbation": 0.1}),
         ("streaming_ctc", {}),
     ],
