@@ -28,9 +28,7 @@ def pytest_configure(config):
     # kernels ask the processor, not oneDNN, and would end the process where it has bfloat16.
     if "ONEDNN_MAX_CPU_ISA" in os.environ:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    # End-to-end tests compile as users do.
-    if config.option.markexpr != "end_to_end":
-        os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
+    os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,9 +45,7 @@ def pytest_collection_finish(session):
     """Less time and memory for the many functions that tests trace."""
     from tensorflow.python.util import tf_stack
 
-    if session.config.option.markexpr != "end_to_end":
-        trace_fast()
-
+    trace_fast()
     # TensorFlow keeps the call stack of every operation; pytest's make half of what a compiled
     # function holds on to. All operations share one.
     stack = tf_stack.extract_stack()
@@ -60,7 +56,7 @@ def pytest_collection_finish(session):
 
 
 def trace_fast():
-    """End-to-end tests trace as users do."""
+    """Processes that tests start trace as users do."""
     import tensorflow as tf
     from tensorflow.python.autograph.core import config
 

@@ -1,5 +1,7 @@
 """Models of one kind of heads, in which each of some sets of options has a layer and an output."""
 
+import functools
+
 import keras
 import numpy as np
 
@@ -21,6 +23,7 @@ from tests.contract.kinds import (
 FEATURES = 8
 
 
+@functools.cache
 def forms(name):
     """Sets of the options of a kind that together have all that are not refused, by name.
 
@@ -35,7 +38,7 @@ def forms(name):
     # Keras's own attention shares no keys, and cannot be compared with a set that does.
     alone = [chosen for chosen in singles if GROUPED in chosen]
     others = [chosen for chosen in singles if GROUPED not in chosen]
-    sets = [{}, *joined(name, others, size=4), *alone]
+    sets = [{}, *joined(name, others, size=12), *alone]
     return {_named(chosen) or "plain": chosen for chosen in sets}
 
 

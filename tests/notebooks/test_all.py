@@ -8,7 +8,7 @@ from tests.notebooks import checks
 
 def test_each_notebook_is_run_by_a_test_and_stored_with_what_it_printed():
     paths = sorted(checks.NOTEBOOKS.glob("*.ipynb"))
-    assert len(paths) == 10
+    assert len(paths) == 11
     for path in paths:
         assert Path(__file__).with_name(f"test_{path.stem}.py").exists()
         notebook = nbformat.read(path, as_version=4)

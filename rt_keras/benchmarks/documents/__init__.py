@@ -122,6 +122,8 @@ def report(figures):
         "chrF": (".1f", lambda runs: _translation(runs, "chrf", "greedy")),
         "BLEU,\nbeams": (".1f", lambda runs: _translation(runs, "bleu", "beam")),
         "chrF,\nbeams": (".1f", lambda runs: _translation(runs, "chrf", "beam")),
+        "BLEU,\nrandom": (".1f", lambda runs: _translation(runs, "bleu", "random")),
+        "chrF,\nrandom": (".1f", lambda runs: _translation(runs, "chrf", "random")),
         "step\n(ms)": (",.0f", lambda runs: 1e3 * statistics.median(x["seconds"] for x in runs)),
     }
     if not any("bleu" in figure for figure in figures):
@@ -147,7 +149,8 @@ def _spread(runs):
 
 
 def _translation(runs, score, sampler):
-    found = [run[score][sampler] for run in runs if score in run]
+    # Runs of earlier versions have no "random".
+    found = [run[score][sampler] for run in runs if sampler in run.get(score, {})]
     return statistics.mean(found) if found else None
 
 

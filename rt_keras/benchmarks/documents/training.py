@@ -45,7 +45,7 @@ def train(settings, report):
           terms "new", "near" (within `settings["keys"]` tokens), "again" and "far" (beyond
           `settings["part"]`) to the nats per token of test pages;
         - `seconds`, the median time of a step;
-        - `bleu` and `chrf` for "greedy" and "beam", if `settings["translated"]` is not 0.
+        - `bleu` and `chrf` for "greedy", "beam" and "random", if `settings["translated"]` is not 0.
 
     Raises:
         FloatingPointError: if the loss is NaN or infinite.
@@ -220,7 +220,7 @@ def losses(nats, splits, tokenizer, settings):
 
 
 def translation_scores(model, pages, settings, report):
-    """Translates test pages, greedily and with beam search; returns their BLEU and chrF.
+    """Translates test pages greedily, with beam search and by drawing; returns BLEU and chrF.
 
     Args:
         model: the trained model, with its preprocessor.
@@ -228,7 +228,8 @@ def translation_scores(model, pages, settings, report):
         settings, report: see `train`.
 
     Returns:
-        A dictionary with "bleu" and "chrf", each a dictionary of "greedy" and "beam".
+        A dictionary with "bleu" and "chrf", each a dictionary of "greedy", "beam" and
+        "random": tokens drawn by their probabilities, with the seed of the run.
     """
     with extras.needed("train", "Scoring translations"):
         import sacrebleu
@@ -237,7 +238,11 @@ def translation_scores(model, pages, settings, report):
     tokenizer, length = model.preprocessor.tokenizer, _length(settings)
     references = [tokenizer.detokenize(pages_lib.joined(page)[1]) for page in pages]
     found = {"bleu": {}, "chrf": {}}
-    samplers = {"greedy": "greedy", "beam": keras_hub.samplers.BeamSampler(num_beams=BEAMS)}
+    samplers = {
+        "greedy": "greedy",
+        "beam": keras_hub.samplers.BeamSampler(num_beams=BEAMS),
+        "random": keras_hub.samplers.RandomSampler(seed=settings["seed"]),
+    }
     for name, sampler in samplers.items():
         model.compile(sampler=sampler)
         texts = []

@@ -36,7 +36,8 @@ def figure(settings):
     losses = {"all": 3.0 + settings["seed"], "256": 4.0, "512": 2.0, "new": 5.0}
     found = {"settings": settings, "machine": "a machine", "losses": losses, "seconds": 0.1}
     if settings["translated"]:
-        found |= {"bleu": {"greedy": 10, "beam": 12}, "chrf": {"greedy": 30, "beam": 31}}
+        scores = {"greedy": 10, "beam": 12, "random": 14}
+        found |= {"bleu": scores, "chrf": {name: 20 + score for name, score in scores.items()}}
     return found
 
 
@@ -49,7 +50,7 @@ def test_the_table_has_a_row_for_each_kind(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.svg").is_file()
     documents.main(parse("--kinds", "local", "--translated", 3))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    scores = ["10.0", "30.0", "12.0", "31.0"]
+    scores = ["10.0", "30.0", "12.0", "32.0", "14.0", "34.0"]
     assert ["local", "3.000", "-", "5.000", "-", "-", *scores, "100"] in lines
 
 

@@ -35,9 +35,11 @@ def test_models_learn_and_are_scored(settings, kind):
     assert found["nats"][-1] < found["nats"][0] and len(found["nats"]) == 20
     assert set(found["losses"]) > {"all", "again", "256"} and found["weights"] > 1000
     assert 0 <= found["bleu"]["greedy"] <= 100 and 0 <= found["chrf"]["beam"] <= 100
-    *_, last, greedy, beam = reports
+    assert 0 <= found["bleu"]["random"] <= 100
+    *_, last, greedy, beam, drawn = reports
     assert last[0] == "test" and last[1]["step"] == 20
     assert greedy == ("note", "1 of 1 pages translated, greedy") and beam[1].endswith("beam")
+    assert drawn[1].endswith("random")
 
 
 def test_losses_are_means_over_groups(tmp_path):
