@@ -56,7 +56,7 @@ def pytest_collection_finish(session):
 
 
 def trace_fast():
-    """Processes that tests start trace as users do."""
+    """Processes that tests start trace as users do, except for notebooks."""
     import tensorflow as tf
     from tensorflow.python.autograph.core import config
 

@@ -6,6 +6,13 @@ import nbclient
 import nbformat
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+# Run before the first cell.
+TRACE_FAST = """
+import sys
+sys.path.append("..")
+from tests.conftest import trace_fast
+trace_fast()
+"""
 
 
 def run(name, changes):
@@ -24,6 +31,7 @@ def run(name, changes):
         assert any(text in cell.source for cell in notebook.cells), text
         for cell in notebook.cells:
             cell.source = cell.source.replace(text, instead)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(TRACE_FAST))
     # Jupyter runs notebooks in their folder.
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
     client = nbclient.NotebookClient(notebook, timeout=600, resources=resources)
