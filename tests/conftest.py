@@ -46,6 +46,8 @@ def pytest_collection_finish(session):
     from tensorflow.python.util import tf_stack
 
     trace_fast()
+    if session.config.option.markexpr != "end_to_end":
+        skip_optimization()
     # TensorFlow keeps the call stack of every operation; pytest's make half of what a compiled
     # function holds on to. All operations share one.
     stack = tf_stack.extract_stack()
@@ -57,12 +59,17 @@ def pytest_collection_finish(session):
 
 def trace_fast():
     """Processes that tests start trace as users do, except for notebooks."""
-    import tensorflow as tf
     from tensorflow.python.autograph.core import config
 
     # AutoGraph takes a third of the time of tracing, and finds nothing to convert in the packages.
     plain = map(config.DoNotConvert, ("rt_keras", "keras_hub"))
     config.CONVERSION_RULES = (*plain, *config.CONVERSION_RULES)
+
+
+def skip_optimization():
+    """End-to-end tests compare bits with those of other processes."""
+    import tensorflow as tf
+
     # Most functions run only once, and few are optimized by XLA.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
