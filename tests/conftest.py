@@ -16,6 +16,12 @@ from tests.temporaries import COMPILE_FAST
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# Another processor's numbers, for which oneDNN can be held to fewer instructions. TensorFlow's
+# kernels ask the processor, not oneDNN, and would end the process where it has bfloat16. TensorFlow
+# reads this when a folder's own conftest imports it, before pytest is configured.
+if "ONEDNN_MAX_CPU_ISA" in os.environ:
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
 peaks = {}
 
 
@@ -24,10 +30,6 @@ def pytest_configure(config):
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
         os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
-    # Another processor's numbers, for which oneDNN can be held to fewer instructions. TensorFlow's
-    # kernels ask the processor, not oneDNN, and would end the process where it has bfloat16.
-    if "ONEDNN_MAX_CPU_ISA" in os.environ:
-        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
 
 
