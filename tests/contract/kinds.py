@@ -5,8 +5,10 @@ whose values cannot be told from its declaration needs a line in `VALUES`.
 """
 
 import dataclasses
+import functools
 import inspect
 import itertools
+import random
 
 import keras
 import numpy as np
@@ -152,6 +154,7 @@ SIZES = {
 }
 
 
+@functools.cache
 def layers():
     """The head groups of all kinds and the unions that are none, by name."""
     of_kinds = [kind.layer for kind in HEAD_KINDS.values() if kind.layer is not Union]
@@ -252,7 +255,7 @@ def sets_of_pairs(name, size=5):
     """
     left = {True: [], False: []}
     for chosen in (chosen for kind, chosen in pairs() if kind == name):
-        if Heads(name, chosen).refusal is not None:
+        if is_refused(name, *chosen.items()):
             yield chosen
         else:
             left["dense_below" in chosen].append(chosen)
@@ -265,7 +268,7 @@ def sets_of_values(name, size=3):
     """Sets of options of a kind that together have all values, those that are refused alone."""
     left = []
     for chosen in (chosen for kind, chosen in SINGLES if kind == name):
-        if "dense_below" in chosen or Heads(name, chosen).refusal is not None:
+        if "dense_below" in chosen or is_refused(name, *chosen.items()):
             yield chosen
         else:
             left.append(chosen)
@@ -289,10 +292,16 @@ def joined(name, cases, size, covers=lambda found, case: case.items() <= found.i
         found = cases[0]
         for chosen in cases[1:]:
             both = {**chosen, **found}
-            if len(both) <= size and Heads(name, both).refusal is None:
+            if len(both) <= size and not is_refused(name, *both.items()):
                 found = both
         cases = [chosen for chosen in cases if not covers(found, chosen)]
         yield found
+
+
+@functools.cache
+def is_refused(name, *chosen):
+    """Whether heads with pairs of an option and a value are refused when they are built."""
+    return Heads(name, dict(chosen)).refusal is not None
 
 
 def label(case):
@@ -318,8 +327,9 @@ class Heads:
         self.layer, self.chosen = layers()[name], dict(chosen)
         self.key_heads = self.chosen.pop(GROUPED, HEADS)
         self.group = self.refusal = self.causal_outputs = None
-        # Weights that are drawn and never trained, such as the rotations of hashes.
-        keras.utils.set_random_seed(0)
+        # Weights that are drawn and never trained, such as the rotations of hashes, get their seeds
+        # from Python. Setting TensorFlow's would make it forget which kernels it has found.
+        random.seed(0)
         arguments = {**required(self.layer), **self.chosen}
         self.length = self.keys = LENGTH
         if "grid" in chosen:

@@ -26,6 +26,8 @@ def test_it_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
 
 SMALLER = """
     "data.sequence_length": 128,
+    "model.num_encoder_layers": 1,
+    "model.num_layers": 1,
     "model.local_routing.block_size": 8,
     "model.local_routing.num_clusters": 4,
     "model.local_routing.window_size": 8,
