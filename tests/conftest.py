@@ -37,9 +37,15 @@ def pytest_configure(config):
 
 def pytest_collection_finish(session):
     """Less time and memory for the many functions that tests trace."""
+    from tensorflow.python.util import tf_stack
+
     trace_fast()
     if session.config.option.markexpr != "end_to_end":
         skip_optimization()
+    # TensorFlow keeps the call stack of every operation; pytest's make half of what a compiled
+    # function holds on to. All operations share one.
+    stack = tf_stack.extract_stack()
+    tf_stack.extract_stack = lambda stacklevel=1: stack
     # Imported objects stay, so the garbage collector does not need to search them repeatedly.
     gc.collect()
     gc.freeze()
@@ -48,15 +54,10 @@ def pytest_collection_finish(session):
 def trace_fast():
     """Processes that tests start trace as users do, except for notebooks."""
     from tensorflow.python.autograph.core import config
-    from tensorflow.python.util import tf_stack
 
     # AutoGraph takes a third of the time of tracing, and finds nothing to convert in the packages.
     plain = map(config.DoNotConvert, ("rt_keras", "keras_hub"))
     config.CONVERSION_RULES = (*plain, *config.CONVERSION_RULES)
-    # TensorFlow keeps the call stack of every operation, which takes time and half of the memory of
-    # a compiled function. All operations share one.
-    stack = tf_stack.extract_stack()
-    tf_stack.extract_stack = lambda stacklevel=1: stack
 
 
 def skip_optimization():

@@ -39,8 +39,10 @@ import sys
 import keras
 from rt_keras.training import run
 from rt_keras.training.config import make_config
+from tests.conftest import trace_fast
 from tests.training.test_workers import local_values
 
+trace_fast()
 settings, output = json.loads(sys.argv[1]), sys.argv[2]
 models, losses, make_model, make_callbacks = [], [], run.compiled_model, run._callbacks
 
