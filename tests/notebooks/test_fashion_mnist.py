@@ -12,7 +12,7 @@ def test_it_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
     changes = {
         "/usr/share/datasets/fashion-mnist": str(tmp_path / "idx"),
         "steps = 1000": "steps = 8",
-        'changes = {"': f'changes = {SMALLER}, "',
+        'changes = {"': "changes = {" + SMALLER + ', "',
     }
     printed, pictures = checks.run("fashion_mnist", changes)
     assert "PNG: " in printed and "the model: " in printed
