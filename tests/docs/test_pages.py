@@ -19,8 +19,6 @@ import rt_keras
 DOCS = Path(rt_keras.__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n+)?```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 MARKS = {"python": r"|test: after commands|not run: \w.*", "bash": r"|test: commands"}
-# Run before the Python blocks.
-TRACE_FAST = "from tests.conftest import trace_fast; trace_fast()"
 # In the order in which they run.
 TESTED = [("", "python"), ("test: commands", "bash"), ("test: after commands", "python")]
 
@@ -52,8 +50,10 @@ def test_the_blocks_run_in_order(page, tmp_path):
     (tmp_path / "tales" / "test" / "tale.txt").write_text("Once upon a time. " * 40)
     for comment, language in TESTED:
         code = "\n".join(x[2] for x in blocks(page) if x[:2] == (comment, language))
-        python = [sys.executable, "-c", f"{TRACE_FAST}\n{code}"]
-        run(python if language == "python" else ["bash", "-euc", code], tmp_path)
+        run(
+            [sys.executable, "-c", code] if language == "python" else ["bash", "-euc", code],
+            tmp_path,
+        )
 
 
 def run(command, folder):
