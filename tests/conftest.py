@@ -52,7 +52,7 @@ def pytest_collection_finish(session):
 
 
 def trace_fast():
-    """Processes that tests start trace as users do, except for notebooks."""
+    """Other processes that tests start trace as users do, unless they call this too."""
     from tensorflow.python.autograph.core import config
 
     # AutoGraph takes a third of the time of tracing, and finds nothing to convert in the packages.

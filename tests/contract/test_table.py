@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.kinds import GROUPED, UNIONS, Heads, label, layers
+from tests.contract.kinds import GROUPED, UNIONS, Heads, is_refused, label, layers
 from tests.contract.ways import directions
 
 PAGE = Path(__file__).parents[2] / "docs" / "understand" / "choosing_heads.md"
@@ -42,7 +42,7 @@ def row(name, chosen):
         "yes" if group.can_be_stateful else "no",
         "yes" if _takes_other_lengths(heads) else "no",
         _inside_adapted_decoders(group),
-        "yes" if Heads(name, {**chosen, GROUPED: 1}).refusal is None else "no",
+        "no" if is_refused(name, *chosen.items(), (GROUPED, 1)) else "yes",
         "yes" if group.takes_attention_mask else "no",
         "yes" if group.takes_global_tokens else "no",
         "yes" if group.returns_attention_scores else "no",
