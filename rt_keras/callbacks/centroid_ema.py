@@ -156,6 +156,10 @@ class CentroidEMA(keras.callbacks.Callback):
         return replica.merge_call(lambda strategy: self._update_all())
 
     def on_train_begin(self, logs=None):
+        optimizer = self.model.optimizer
+        if self.model.built and not optimizer.built:
+            # Variables that are created in the first step make TensorFlow trace it twice.
+            optimizer.build(self.model.trainable_variables)
         # The members in the epoch, for each layer, are the state of this callback.
         self.variables, self._count_update = [], None
         if all(heads.built for heads in self._trained_heads()):
@@ -186,7 +190,7 @@ class CentroidEMA(keras.callbacks.Callback):
     def _start_counting(self):
         with self.model.distribute_strategy.scope():
             self.variables = [_zeros_like(heads.load_bias) for heads in self._trained_heads()]
-        self._count_update = tf.function(self._update_and_count)
+        self._count_update = tf.function(self._update_and_count, autograph=False)
 
     def _trained_heads(self):
         return [heads for heads in self._heads if heads.trainable]

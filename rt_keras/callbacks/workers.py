@@ -31,7 +31,7 @@ class Workers:
         # Replicas of this worker.
         self._replicas = len(strategy.extended.worker_devices) if self.are_several else replicas
         self.count = replicas // self._replicas
-        self._add_up = tf.function(self._sum_over_replicas)
+        self._add_up = tf.function(self._sum_over_replicas, autograph=False)
 
     def any(self, flag):
         """Returns whether a flag is set on any worker.

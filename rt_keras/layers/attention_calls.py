@@ -62,7 +62,7 @@ class AttentionCall:
         width = self._width() or min(KEYS_AT_ONCE, count)
         of_zeros = self._of_zeros(width)
         # Traced once: heads may loop over many small blocks, slowly in eager execution.
-        outputs_for_values = tf.function(self._outputs)
+        outputs_for_values = tf.function(self._outputs, autograph=False)
         for start in range(0, count, width):
             outputs = outputs_for_values(tf.one_hot(tf.range(length) - start, width))
             yield (outputs - of_zeros)[..., : count - start]

@@ -132,7 +132,9 @@ class Contrastive(Training):
         embed = self.compiled_function(
             "embed",
             lambda: tf.function(
-                lambda inputs: self(inputs, training=False), jit_compile=self.jit_generate
+                lambda inputs: self(inputs, training=False),
+                jit_compile=self.jit_generate,
+                autograph=False,
             ),
         )
         found = embed({name: values[:, :length] for name, values in inputs.items()})

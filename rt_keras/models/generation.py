@@ -30,7 +30,7 @@ def make_generate_function(model, mask_name="padding_mask"):
     """
     step = model.generate_step
     if not model.run_eagerly:
-        step = tf.function(step, jit_compile=model.jit_generate)
+        step = tf.function(step, jit_compile=model.jit_generate, autograph=False)
 
     def generate(inputs, stop_token_ids=None):
         check_sampler(model.sampler, model.backbone.vocabulary_size)

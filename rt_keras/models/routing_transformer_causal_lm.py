@@ -134,7 +134,9 @@ class RoutingTransformerCausalLM(Stateful, LanguageModel, keras_hub.models.Causa
 
         compiled = self.compiled_function(
             "prompt",
-            lambda: tf.function(read, jit_compile=self.jit_generate, reduce_retracing=True),
+            lambda: tf.function(
+                read, jit_compile=self.jit_generate, reduce_retracing=True, autograph=False
+            ),
         )
         width = token_ids.shape[1]
         return compiled(token_ids[:, : bucket(count + 1, width)], tf.constant(count), width)

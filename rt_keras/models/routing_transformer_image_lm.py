@@ -120,7 +120,8 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
                 f"temperature={temperature}"
             )
         generate = self.compiled_function(
-            "generate", lambda: tf.function(self._generate, jit_compile=self.jit_generate)
+            "generate",
+            lambda: tf.function(self._generate, jit_compile=self.jit_generate, autograph=False),
         )
         features = {name: tf.cast(x, tf.int32) for name, x in inputs.items()}
         known = np.broadcast_to(np.arange(height)[:, None, None] < known_rows, image_shape)

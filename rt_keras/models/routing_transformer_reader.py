@@ -168,6 +168,7 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
             lambda: tf.function(
                 lambda *inputs: self.backbone.call_with_cache(*inputs[:3], count=inputs[3])[1],
                 jit_compile=self.jit_generate,
+                autograph=False,
             ),
         )
         # The first step of the answer reads the last token of the question.

@@ -196,7 +196,7 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
             return self(inputs, training=False)
 
         function = self.compiled_function(
-            "logits", lambda: tf.function(logits, jit_compile=self.jit_generate)
+            "logits", lambda: tf.function(logits, jit_compile=self.jit_generate, autograph=False)
         )
         mask = tf.cast(inputs["padding_mask"], tf.int32)
         return function({**inputs, "padding_mask": mask})

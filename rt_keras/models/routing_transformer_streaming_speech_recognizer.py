@@ -110,7 +110,8 @@ class RoutingTransformerStreamingSpeechRecognizer(RoutingTransformerSpeechRecogn
         max_length = -(-int(max_seconds * 1000) // 40)
         max_length = -(-max_length // POSITIONS_AT_ONCE) * POSITIONS_AT_ONCE
         step = self.compiled_function(
-            "stream", lambda: tf.function(self._next_logits, jit_compile=self.jit_generate)
+            "stream",
+            lambda: tf.function(self._next_logits, jit_compile=self.jit_generate, autograph=False),
         )
         cache, position = self.backbone.new_cache(1, max_length), 0
         for features, count in self._features(chunks):
@@ -127,7 +128,9 @@ class RoutingTransformerStreamingSpeechRecognizer(RoutingTransformerSpeechRecogn
     def _features(self, chunks):
         """Yields the features of `POSITIONS_AT_ONCE` positions, and the number of real ones."""
         converter, samples = self.preprocessor.audio_converter, np.zeros(0, "float32")
-        filter = self.compiled_function("filter", lambda: tf.function(converter.filter))
+        filter = self.compiled_function(
+            "filter", lambda: tf.function(converter.filter, autograph=False)
+        )
         needed = (FRAMES_AT_ONCE - 1) * STRIDE + WINDOW
         for chunk in chunks:
             samples = np.concatenate([samples, _one_channel(np.asarray(chunk))])

@@ -117,7 +117,9 @@ def _make_advance(model):
         state = (tokens, cache, index, count)
         return tf.while_loop(lambda *state: state[3] > 0, step, state)[:2]
 
-    return tf.function(advance, jit_compile=model.jit_generate, reduce_retracing=True)
+    return tf.function(
+        advance, jit_compile=model.jit_generate, reduce_retracing=True, autograph=False
+    )
 
 
 class TextChunks:

@@ -121,7 +121,7 @@ class Training(CompiledFunctions, FirstBatch):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         gradients_and_logs = self._gradients_and_logs
         if self.jit_replica and not self.loss_reads_all_replicas:
-            gradients_and_logs = tf.function(gradients_and_logs, jit_compile=True)
+            gradients_and_logs = tf.function(gradients_and_logs, jit_compile=True, autograph=False)
         gradients, logs = gradients_and_logs(x, y, sample_weight)
         # Weights that the loss does not depend on have no gradient.
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
@@ -191,7 +191,7 @@ class Training(CompiledFunctions, FirstBatch):
             return self.step_outputs(x, y, training), tf.add_n([*self.losses, 0.0])
 
         if self.jit_replica:
-            outputs_and_losses = tf.function(outputs_and_losses, jit_compile=True)
+            outputs_and_losses = tf.function(outputs_and_losses, jit_compile=True, autograph=False)
         outputs = outputs_and_losses(x, y)
         # The layers hold tensors from inside the function. While this replica waits for the others,
         # they would also get those of another replica.
@@ -221,7 +221,7 @@ class Training(CompiledFunctions, FirstBatch):
         if steps == 1 or not is_replicated(self.distribute_strategy):
             return function
         # Keras's function takes one step for each batch of a list.
-        take_steps = tf.function(function)
+        take_steps = tf.function(function, autograph=False)
 
         def execute(iterator):
             batches = list(itertools.islice(iterator, steps))

@@ -174,7 +174,7 @@ def _signatures(model, max_length, index):
 
 def _check_tokenizer(tokenizer):
     """Raises a ValueError if a tokenizer calls Python, as KerasHub's for `tekken.json` does."""
-    function = tf.function(lambda texts: tokens_of(tokenizer, texts))
+    function = tf.function(lambda texts: tokens_of(tokenizer, texts), autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph
     if any("PyFunc" in operation.type for operation in graph.get_operations()):
         raise ValueError(

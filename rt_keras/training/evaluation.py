@@ -128,13 +128,13 @@ def _make_sums(model, task):
     strategy = model.distribute_strategy
 
     # `TPUStrategy` compiles everything that it runs.
-    @tf.function(jit_compile=not isinstance(strategy, tf.distribute.TPUStrategy))
+    @tf.function(jit_compile=not isinstance(strategy, tf.distribute.TPUStrategy), autograph=False)
     def sums(inputs, labels, weights):
         figures = task.figures(model, inputs, labels)
         sums = {name: tf.reduce_sum(values * weights) for name, values in figures.items()}
         return {**sums, "labels": tf.reduce_sum(weights)}
 
-    @tf.function
+    @tf.function(autograph=False)
     def sums_of_replicas(*batch):
         parts = strategy.run(sums, batch)
         return {

@@ -56,7 +56,7 @@ def stateful_sums(model, examples, length, verbose, start_token_id=None):
 def _make_sums(model):
     """Returns the compiled function that scores one chunk."""
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def sums(token_ids, labels, weights, cache, position):
         # The logits of all tokens may not fit in memory. Unused, they are not computed.
         _, hidden, cache = model.call_with_cache(token_ids, cache, position)

@@ -28,7 +28,7 @@ def make_model(share_qk=False, num_clusters=CLUSTERS, **compile_options):
     masks = dict.fromkeys(("query_mask", "key_mask"), keras.ops.cast(mask, "bool"))
     x = heads(query, query, None if share_qk else key, **masks, use_causal_mask=True)
     model = keras.Model({"query": query, "key": key, "mask": mask}, keras.layers.Dense(1)(x))
-    model.compile("sgd", "mse", **{"jit_compile": False, **compile_options})
+    model.compile(**{"optimizer": "sgd", "loss": "mse", "jit_compile": False, **compile_options})
     rng = np.random.default_rng(1)
     heads.centroids.assign(unit(rng.normal(size=heads.centroids.shape)))
     heads.load_bias.assign(rng.normal(size=heads.load_bias.shape))
@@ -218,6 +218,18 @@ def test_custom_training_loop(update, jit_compile):
         for batch in batches_of(data):
             step(batch)
     assert_close(state(model), expected)
+
+
+def test_the_first_step_is_traced_once():
+    calls = []
+
+    def loss(y_true, y_pred):
+        calls.append(y_pred)
+        return keras.ops.mean(keras.ops.square(y_pred), axis=-1)
+
+    model = make_model(optimizer="adam", loss=loss)
+    fit(model, make_data(), CentroidEMA())
+    assert len(calls) == 1
 
 
 def test_an_eager_loop_gets_the_members():

@@ -171,7 +171,9 @@ def _cache_of(layer):
 
 
 def _bytes_of_cache(layer, length):
-    traced = tf.function(lambda: layer.new_cache(1, length)).get_concrete_function()
+    traced = tf.function(
+        lambda: layer.new_cache(1, length), autograph=False
+    ).get_concrete_function()
     shapes = tf.nest.flatten(traced.structured_outputs)
     return sum(math.prod(x.shape) * x.dtype.size for x in shapes)
 

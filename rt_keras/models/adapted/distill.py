@@ -95,7 +95,7 @@ def distill(
         mover = CentroidEMA()
         mover.set_model(student)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def step(inputs):
         with tf.GradientTape() as tape:
             loss = both.loss(inputs)

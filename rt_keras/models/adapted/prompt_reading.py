@@ -188,7 +188,9 @@ class PromptReading(Decoding):
     def _compiled(self, function):
         if self.run_eagerly:
             return function
-        return tf.function(function, jit_compile=self.jit_generate, reduce_retracing=False)
+        return tf.function(
+            function, jit_compile=self.jit_generate, reduce_retracing=False, autograph=False
+        )
 
 
 def _wavefront(chunks, layers, at_once):

@@ -68,7 +68,7 @@ class SpanTask(EncoderTask):
 def _make_answer(model, preprocessor):
     """Returns the compiled function from questions and contexts to answers."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def answer(batch):
         logits = model(preprocessor(batch), training=False)
         return preprocessor.answers(batch, best_spans(logits, model.max_answer_length))
