@@ -288,6 +288,22 @@ def function_in(graph, name):
     return graph._get_function(name)
 
 
+def traced_for_saving(function):
+    """Traces a function as `tf.saved_model.save` does, which would otherwise trace it again.
+
+    Args:
+        function: a `tf.function` with an `input_signature`.
+
+    Returns:
+        The concrete function.
+    """
+    import tensorflow as tf
+    from tensorflow.python.saved_model import save_context
+
+    with save_context.save_context(tf.saved_model.SaveOptions()):
+        return function.get_concrete_function()
+
+
 def await_workers(counts, leader, seconds):
     """Sets the time that a worker waits for the others.
 

@@ -254,6 +254,22 @@ def test_a_function_of_a_graph_has_a_graph():
     assert "AddV2" in [operation.type for operation in found.graph.get_operations()]
 
 
+def test_a_function_is_traced_once_before_it_is_saved(tmp_path):
+    traced, kept = [], tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([])])
+    def add(x):
+        traced.append(x)
+        return {"sum": x + 1}
+
+    kept.add = add
+    signature = keras_internals.traced_for_saving(add)
+    tf.saved_model.save(kept, str(tmp_path), signatures={"add": signature})
+    assert len(traced) == 1
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded.add(tf.constant(2.0))["sum"] == loaded.signatures["add"](tf.constant(2.0))["sum"]
+
+
 def test_workers_wait_as_long_as_they_are_told():
     from tensorflow.python.eager import context
 

@@ -9,12 +9,16 @@ import tensorflow as tf
 def size(x, axis):
     """Size of an axis: an int if it is static, else a scalar tensor."""
     static = x.shape[axis]
-    return tf.shape(x)[axis] if static is None else static
+    # One operation, where an index would be four.
+    return tf.unstack(tf.shape(x))[axis] if static is None else static
 
 
 def sizes(x):
     """Sizes of all axes: ints where they are static, else scalar tensors."""
-    return [size(x, axis) for axis in range(len(x.shape))]
+    static = x.shape.as_list()
+    if None not in static:
+        return static
+    return [a if b is None else b for a, b in zip(tf.unstack(tf.shape(x)), static)]
 
 
 def ceil_div(numerator, denominator):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
+from rt_keras.keras_internals import traced_for_saving
 from rt_keras.models.contrastive import Contrastive
 from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
 from rt_keras.models.routing_transformer_reader import RoutingTransformerReader
@@ -105,9 +106,10 @@ def export_saved_model(model, path, max_length=None, index=None):
     path = version_folder(path)
     files.check_new_folder(path)
     signatures = _signatures(model, max_length, index)
+    traced = {name: traced_for_saving(function) for name, function in signatures.items()}
     with files.whole_folder(path) as part:
-        kept = _what_is_kept(model, signatures, index)
-        tf.saved_model.save(kept, str(part), signatures=signatures)
+        kept = _what_is_kept(model, signatures, traced, index)
+        tf.saved_model.save(kept, str(part), signatures=traced)
         write_warm_up(part, warm_up_requests(path.parent.name, signatures, model))
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
@@ -216,7 +218,7 @@ def _remove_gradients(path):
     path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
-def _what_is_kept(model, signatures, index=None):
+def _what_is_kept(model, signatures, traced, index):
     """Returns a module with variables, tokenizer resources and functions.
 
     Called from Python, the functions have default values and name an input of a wrong type;
@@ -226,9 +228,7 @@ def _what_is_kept(model, signatures, index=None):
     kept = tf.Module()
     models = [model, *([index.retriever] if index else [])]
     # Those of the models and, with an index, its vectors and passages.
-    kept.variables_of_functions = [
-        list(function.get_concrete_function().variables) for function in signatures.values()
-    ]
+    kept.variables_of_functions = [list(function.variables) for function in traced.values()]
     resources = tf.Module, tf.saved_model.experimental.TrackableResource
     kept.tokenizers = [
         value

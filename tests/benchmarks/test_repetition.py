@@ -44,21 +44,36 @@ def test_a_passage_comes_again_where_it_is_scored():
             assert passage.tolist() in before
 
 
-@pytest.mark.end_to_end
-def test_a_memory_finds_what_a_window_has_forgotten(monkeypatch, capsys):
+@pytest.fixture
+def small(monkeypatch):
     sizes = {"PASSAGE": 12, "TRAINED_LENGTH": 64, "CHUNK": 32, "BLOCK_SIZE": 8, "VOCABULARY": 32}
     for name, size in sizes.items():
         monkeypatch.setattr(repetition, name, size)
-    kinds = ["local", "one_cluster", "memory_oldest"]
+
+
+def figures(*kinds):
     args = parse("--kinds", *kinds, "--distances", 200, "--steps", 150)
     args.clusters, args.window_size, args.memory_length, args.before = 8, 8, 128, 40
-    result = repetition.main(args)
-    local, whole, memory = result["figures"]
-    assert whole["kept"] == whole["seen"] == (2 + 7) * 32 + 12
+    return repetition.main(args)["figures"]
+
+
+@pytest.mark.end_to_end
+def test_a_memory_finds_what_a_window_has_forgotten(small, capsys):
+    local, memory = figures("local", "memory_oldest")
     assert local["accuracy"] < 0.3 < 0.6 < memory["accuracy"]
     assert memory["distance"] == 7 * 32 - 12
     assert memory["kept"] == 2 * 8 + 8 * 8 + 8 * 128 and memory["seen"] == 2 * 8 + 8 + 4
     assert "memory oldest" in capsys.readouterr().out
+
+
+@pytest.mark.end_to_end
+def test_one_cluster_keeps_and_sees_all_tokens(small, monkeypatch):
+    def untrained(kind, settings):
+        return repetition.build(kind, settings, 64).get_weights()
+
+    monkeypatch.setattr(repetition, "train", untrained)
+    [found] = figures("one_cluster")
+    assert found["kept"] == found["seen"] == (2 + 7) * 32 + 12
 
 
 @pytest.mark.parametrize("kind", repetition.WHOLE)

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -26,9 +27,16 @@ def test_a_model_is_trained_scored_sampled_and_exported(run, tiny_quickstart, tm
 
 
 @pytest.mark.end_to_end
-def test_an_export_with_other_scores_is_an_error(run, tiny_quickstart, tmp_path, monkeypatch):
+def test_an_export_with_other_scores_is_an_error(
+    run, tiny_quickstart, tiny_run, tmp_path, monkeypatch
+):
     from rt_keras.serving import score
+    from rt_keras.training import run as training
 
+    # A run with these settings that has finished.
+    monkeypatch.setattr(
+        training, "train", lambda _, folder: shutil.copytree(tiny_run, folder) and {}
+    )
     monkeypatch.setattr(score, "score_in_new_process", lambda path, ids: [[0.0] * len(ids[0])])
     status, _, error = run("quickstart", "--output", tmp_path / "quickstart")
     assert_one_line(status, error, "the exported model's scores in a new process differ")

@@ -19,7 +19,7 @@ from tests.cli.checks import overrides
 from tests.training.test_run import assert_equal_runs
 
 SETTINGS = {
-    "trainer.steps": 300,
+    "trainer.steps": 150,
     "trainer.validation_every": 30,
     "trainer.checkpoint_every": 7,
     "model.dropout": 0.1,

@@ -13,6 +13,7 @@ from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.training import config as config_lib
 from rt_keras.training import experiment, run
 from tests.callbacks.test_tensor_board import events
+from tests.conftest import made_once
 
 
 def weights(folder):
@@ -111,6 +112,21 @@ def interrupted(event, at):
     return keras.callbacks.LambdaCallback(**{event: interrupt})
 
 
+# All random features are on.
+RESUMED = {
+    "trainer.steps": 12,
+    "trainer.validation_every": 6,
+    "trainer.checkpoint_every": 2,
+    "trainer.log_every": 2,
+    "trainer.watch_heads": True,
+    "model.dropout": 0.1,
+    "model.token_dropout": 0.1,
+    "model.routing.num_probes": 2,
+    "centroids.initialize_from_batch": True,
+    "centroids.restart_after": 1,
+}
+
+
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "event, at, stateful",
@@ -122,22 +138,11 @@ def interrupted(event, at):
     ],
 )
 def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
-    train, tmp_path, monkeypatch, event, at, stateful
+    train, tmp_path_factory, tmp_path, monkeypatch, event, at, stateful
 ):
-    settings = {
-        "trainer.stateful": stateful,
-        "trainer.steps": 12,
-        "trainer.validation_every": 6,
-        "trainer.checkpoint_every": 2,
-        "trainer.log_every": 2,
-        "trainer.watch_heads": True,
-        "model.dropout": 0.1,
-        "model.token_dropout": 0.1,
-        "model.routing.num_probes": 2,
-        "centroids.initialize_from_batch": True,
-        "centroids.restart_after": 1,
-    }
-    train(tmp_path / "whole", settings)
+    settings = {**RESUMED, "trainer.stateful": stateful}
+    name = f"not_interrupted_{stateful}"
+    whole = made_once(tmp_path_factory, name, lambda folder: train(folder, settings))
     callbacks = run._callbacks
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(
@@ -145,9 +150,11 @@ def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
         )
         train(settings=settings)
     train(settings=settings, resume=True)
-    assert_equal_runs(tmp_path / "run", tmp_path / "whole")
+    assert_equal_runs(tmp_path / "run", whole)
     for part in ("train", "validation"):
-        assert_equal_curves(*(tmp_path / run / "tensorboard" / part for run in ("run", "whole")))
+        assert_equal_curves(
+            *(folder / "tensorboard" / part for folder in (tmp_path / "run", whole))
+        )
 
 
 def test_a_log_file_gets_lines_between_validations(tiny_settings, tmp_path, capsys, monkeypatch):

@@ -214,7 +214,7 @@ def wait_for_step(process, folder, step=1):
 
 @pytest.mark.end_to_end
 def test_kills_of_one_worker_or_all_change_no_bit(tiny_settings, tmp_path):
-    settings = {**tiny_settings, **RANDOM, "trainer.steps": 200, "trainer.validation_every": 20}
+    settings = {**tiny_settings, **RANDOM, "trainer.steps": 100, "trainer.validation_every": 50}
     settings["trainer.checkpoint_every"] = 7
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     with launch(settings, whole) as process:
