@@ -15,7 +15,7 @@ def size(x, axis):
 
 def sizes(x):
     """Sizes of all axes: ints where they are static, else scalar tensors."""
-    static = x.shape.as_list()
+    static = list(x.shape)
     if None not in static:
         return static
     return [a if b is None else b for a, b in zip(tf.unstack(tf.shape(x)), static)]
