@@ -106,10 +106,9 @@ def export_saved_model(model, path, max_length=None, index=None):
     path = version_folder(path)
     files.check_new_folder(path)
     signatures = _signatures(model, max_length, index)
-    traced = {name: traced_for_saving(function) for name, function in signatures.items()}
     with files.whole_folder(path) as part:
-        kept = _what_is_kept(model, signatures, traced, index)
-        tf.saved_model.save(kept, str(part), signatures=traced)
+        kept = _what_is_kept(model, signatures, index)
+        tf.saved_model.save(kept, str(part), signatures=signatures)
         write_warm_up(part, warm_up_requests(path.parent.name, signatures, model))
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
@@ -218,7 +217,7 @@ def _remove_gradients(path):
     path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
-def _what_is_kept(model, signatures, traced, index):
+def _what_is_kept(model, signatures, index):
     """Returns a module with variables, tokenizer resources and functions.
 
     Called from Python, the functions have default values and name an input of a wrong type;
@@ -228,7 +227,9 @@ def _what_is_kept(model, signatures, traced, index):
     kept = tf.Module()
     models = [model, *([index.retriever] if index else [])]
     # Those of the models and, with an index, its vectors and passages.
-    kept.variables_of_functions = [list(function.variables) for function in traced.values()]
+    kept.variables_of_functions = [
+        list(traced_for_saving(function).variables) for function in signatures.values()
+    ]
     resources = tf.Module, tf.saved_model.experimental.TrackableResource
     kept.tokenizers = [
         value

@@ -12,10 +12,17 @@ def test_it_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
     changes = {
         "/usr/share/datasets/fashion-mnist": str(tmp_path / "idx"),
         "steps = 1000": "steps = 8",
-        'changes = {"': 'changes = {"model.num_layers": 1, "model.hidden_dim": 16, "',
-        '"trainer.steps"': '"schedule.warmup_steps": 2, "trainer.steps"',
+        'changes = {"': f'changes = {{{SMALLER} "',
     }
     printed, pictures = checks.run("fashion_mnist", changes)
     assert "PNG: " in printed and "the model: " in printed
     assert "equal to the output of the model: True" in printed
     assert pictures == 1
+
+
+SMALLER = """
+    "model.num_layers": 1,
+    "model.hidden_dim": 16,
+    "schedule.warmup_steps": 2,
+    "trainer.jit_compile": False,
+"""

@@ -35,4 +35,5 @@ SMALLER = """
     "model.local.block_size": 8,
     "model.local.max_relative_distance": 23,
     "schedule.warmup_steps": 2,
+    "trainer.jit_compile": False,
 """

@@ -11,7 +11,7 @@ def test_it_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
         '["docstrings", ': '["docstrings", "--limit", "300", ',
         "steps = 250": "steps = 4",
         "steps = 300": "steps = 4",
-        '"model.hidden_dim": 64': '"model.hidden_dim": 16',
+        '"model.hidden_dim": 64': '"trainer.jit_compile": False, "model.hidden_dim": 16',
         '"model.projection_dim"': '"model.num_layers": 1, "model.projection_dim"',
         "steps // 10": "1",
     }

@@ -11,6 +11,7 @@ def test_it_runs_from_its_first_cell_to_its_last():
     changes = {
         "steps = 400": "steps = 10",
         "num_layers=2": "num_layers=1",
+        "jit_compile=True": "jit_compile=False",
         "[:300_000]": "[:5_000]",
     }
     printed, pictures = checks.run("whole_book", changes)
