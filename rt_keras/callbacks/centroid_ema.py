@@ -156,8 +156,9 @@ class CentroidEMA(keras.callbacks.Callback):
         return replica.merge_call(lambda strategy: self._update_all())
 
     def on_train_begin(self, logs=None):
-        optimizer = self.model.optimizer
-        if self.model.built and not optimizer.built:
+        # A model that another loop trains has none.
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None and self.model.built and not optimizer.built:
             # Variables that are created in the first step make TensorFlow trace it twice.
             optimizer.build(self.model.trainable_variables)
         # The members in the epoch, for each layer, are the state of this callback.
