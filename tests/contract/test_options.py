@@ -104,7 +104,7 @@ def combinations(draw):
 
 
 @pytest.mark.end_to_end
-@hypothesis.settings(max_examples=50, derandomize=True, database=None)
+@hypothesis.settings(max_examples=100, derandomize=True, database=None)
 @hypothesis.given(combinations())
 def test_three_options_and_more(case):
     of_several_options(*case)
