@@ -2,37 +2,31 @@
 
     python -m tests.real_models --text BOOK.txt --smollm2 DIR --gemma3 DIR --minilm DIR
 
-runs every check of the given models, each in a separate process, and prints the measured figures
-with their targets. It takes about half an hour on two cores that do nothing else, and
-8 GB. Folders have the layout of Hugging Face.
+runs every check of the given models, each in a separate process, and prints what it found with its
+target. Folders have the layout of Hugging Face. `rt-keras benchmark pretrained` measures time and
+memory.
 """
 
 import argparse
 import json
 import os
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HEADS = {"smollm2": 9, "gemma3": 4, "minilm": 12}
 PROMPT_CHARACTERS, NEW_TOKENS = 400, 64
 
 
-# What is loaded, and how it is measured.
+# What is loaded, and what it gives.
 
 
-def adapted(name, folder, kind="full", layers=None):
+def adapted(name, folder, layers=None):
     import rt_keras
-    from rt_keras.layers import FullHeads, LocalHeads
+    from rt_keras.layers import FullHeads
 
-    heads = FullHeads(HEADS[name])
-    if kind == "local":
-        heads = LocalHeads(HEADS[name], block_size=256)
-    model = rt_keras.adapt(folder, [heads], layers=layers)
+    model = rt_keras.adapt(folder, [FullHeads(HEADS[name])], layers=layers)
     if hasattr(model, "generate"):
         model.compile(sampler="greedy")
     return model
@@ -65,44 +59,6 @@ def continuation(model, text):
     prompt = text[2000 : 2000 + PROMPT_CHARACTERS]
     length = len(model.preprocessor.tokenizer(prompt)) + 1 + NEW_TOKENS
     return model.generate(prompt, length, stop_token_ids=None)
-
-
-def gigabytes():
-    """The memory of this process, at most, and now."""
-    now = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, now / 1e9
-
-
-def seconds(function, runs=3):
-    """The time of the first call, with compilation, and the median of others."""
-    times = []
-    for _ in range(1 + runs):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return times[0], statistics.median(times[1:])
-
-
-def prefill(model, text, count):
-    """Figures of a prompt of so many tokens and one new one."""
-    import numpy as np
-
-    ids, before = tokens(model, text, count), gigabytes()[1]
-    inputs = {
-        "token_ids": np.pad(ids, [[0, 0], [0, 1]]),
-        "padding_mask": np.arange(count + 1)[None] < count,
-    }
-    # Gemma's own generate() fails on token ids; it calls this function on a batch.
-    tensors = {name: np.asarray(x, "int32") for name, x in inputs.items()}
-    generate = model.make_generate_function()
-    found = {}
-    if hasattr(model, "read"):
-        # Without the program that samples, and what compiling it takes.
-        model.read(ids, max_length=count + 1, verbose=0)
-        found["gigabytes to read"] = gigabytes()[0] - before
-    first, later = seconds(lambda: generate(tensors, stop_token_ids=None), runs=2)
-    found |= {"first, seconds": first, "later, seconds": later}
-    return {**found, "gigabytes": gigabytes()[0] - before}
 
 
 # The checks: functions of a model's name, its folder and a text, run in processes of their own.
@@ -184,60 +140,6 @@ def restored(name, folder, text, output):
     return compared(model, text, output)
 
 
-def loading(name, folder, text, output):
-    import tensorflow as tf
-
-    tf.zeros([1])
-    import rt_keras.models  # noqa: F401
-
-    before = gigabytes()[1]
-    start = time.perf_counter()
-    model = adapted(name, folder, "local" if name == "smollm2" else "full", layers=None)
-    passed = time.perf_counter() - start
-    weights = sum(weight.numpy().nbytes for weight in model.weights) / 1e9
-    return {"seconds": passed, "times the weights": (gigabytes()[0] - before) / weights}
-
-
-def prefill_of_original(count):
-    return lambda name, folder, text, output: prefill(original(folder), text, count)
-
-
-def prefill_of(kind, count, layers=None):
-    return lambda name, folder, text, output: prefill(
-        adapted(name, folder, kind, layers), text, count
-    )
-
-
-def uneven_batch(name, folder, text, output):
-    model = adapted(name, folder, "local")
-    tokenizer = model.preprocessor.tokenizer
-    ids = tokens(model, text, 6000)[0]
-    long, short = (tokenizer.detokenize(ids[:count]) for count in (6000, 20))
-
-    def generate(prompts, new):
-        return seconds(
-            lambda: model.generate(prompts, max_new_tokens=new, stop_token_ids=None), runs=3
-        )[1]
-
-    return {
-        f"{new} new tokens, times one prompt's": generate([long, short], new)
-        / generate([long], new)
-        for new in (1, 16)
-    }
-
-
-def kept_prefill(name, folder, text, output):
-    model = adapted(name, folder, "local")
-    ids = tokens(model, text, 6000)
-    read = seconds(lambda: model.read(ids, max_length=6200, verbose=0), runs=2)[1]
-    state = model.read(ids, max_length=6200, verbose=0)
-    question = " What did the captain say to the boy?"
-    ask = seconds(
-        lambda: model.generate(question, state=state, max_new_tokens=1, stop_token_ids=None)
-    )[1]
-    return {"reading, seconds": read, "a question, seconds": ask, "share": ask / read}
-
-
 def embeddings(name, folder, text, output):
     import keras_hub
     import numpy as np
@@ -261,35 +163,18 @@ def embeddings(name, folder, text, output):
 
 # For each model its checks by name, and their targets in words.
 EQUAL = "1e-3, same"
+OF_LANGUAGE_MODELS = {
+    "original": (reference, ""),
+    "layers=[]": (as_adapted, EQUAL),
+    "FullHeads": (as_full_heads, EQUAL),
+    "restored": (restored, EQUAL),
+    "from .keras": (from_keras, EQUAL),
+    "from a preset": (from_preset, EQUAL),
+    "from a SavedModel": (from_saved_model, "1e-3"),
+}
 CHECKS = {
-    "smollm2": {
-        "original": (reference, ""),
-        "layers=[]": (as_adapted, EQUAL),
-        "FullHeads": (as_full_heads, EQUAL),
-        "restored": (restored, EQUAL),
-        "from .keras": (from_keras, EQUAL),
-        "from a preset": (from_preset, EQUAL),
-        "from a SavedModel": (from_saved_model, "1e-3"),
-        "adapt": (loading, "20 s, 1.3"),
-        "prefill of 8,000: KerasHub": (prefill_of_original(8000), ""),
-        "prefill of 8,000: FullHeads": (prefill_of("full", 8000), "KerasHub's time"),
-        "prefill of 8,000: LocalHeads": (prefill_of("local", 8000), "half of it, 0.4 GB"),
-        "prompts of 6,000 and 20": (uneven_batch, "1.2"),
-        "kept prefill of 6,000": (kept_prefill, "0.1"),
-    },
-    "gemma3": {
-        "original": (reference, ""),
-        "layers=[]": (as_adapted, EQUAL),
-        'FullHeads, layers="global"': (as_full_heads, EQUAL),
-        "restored": (restored, EQUAL),
-        "from .keras": (from_keras, EQUAL),
-        "from a preset": (from_preset, EQUAL),
-        "from a SavedModel": (from_saved_model, "1e-3"),
-        "adapt": (loading, "20 s, 1.3"),
-        "prefill of 8,192: KerasHub": (prefill_of_original(8192), ""),
-        "prefill of 8,192: layers=[]": (prefill_of("full", 8192, []), "a third of it"),
-        "prefill of 16,384: layers=[]": (prefill_of("full", 16384, []), "8 GB"),
-    },
+    "smollm2": OF_LANGUAGE_MODELS,
+    "gemma3": OF_LANGUAGE_MODELS,
     "minilm": {"FullHeads": (embeddings, "1.000")},
 }
 

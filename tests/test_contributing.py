@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "contributing"
@@ -109,7 +109,7 @@ def test_the_heads_of_the_example_are_in_the_suite_of_the_contract(tmp_path):
     suite = [f"tests/contract/test_{name}.py" for name in ("options", "claims", "models")]
     options = [
         "-m",
-        "end_to_end or not end_to_end",
+        "not weekly",
         "-k",
         "FirstHeads",
         "-q",

@@ -7,64 +7,49 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import h5py
 import pytest
 
 from rt_keras import files
 
 
-def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+def write_file(path):
+    files.write_json(path, {})
+
+
+def write_folder(path):
+    with files.whole_folder(path) as part:
+        (part / "weights").write_text("whole")
+
+
+def test_an_interrupted_write_leaves_what_was_there(tmp_path):
     path = tmp_path / "figures.json"
     files.write_json(path, {"steps": 1})
     for error in (OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()):
         with pytest.raises(type(error)), files.whole_file(path) as part:
             part.write_text("{half of")
             raise error
+        with pytest.raises(type(error)), files.whole_folder(tmp_path / "model") as part:
+            (part / "weights").write_text("half")
+            raise error
         assert path.read_text() == '{\n  "steps": 1\n}\n'
     assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
 
 
-def test_a_whole_file_has_the_rights_of_an_ordinary_one(tmp_path):
+def test_a_whole_file_is_in_new_folders_with_the_rights_of_an_ordinary_one(tmp_path):
     (tmp_path / "ordinary").write_text("")
-    files.write_json(tmp_path / "whole", {})
-    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
-
-
-def test_an_interrupted_folder_is_not_left(tmp_path):
-    with pytest.raises(OSError), files.whole_folder(tmp_path / "model") as part:
-        (part / "weights").write_text("half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert not list(tmp_path.iterdir())
+    path = tmp_path / "new" / "figures.json"
+    files.check_writable("--json", path)
+    files.write_json(path, {})
+    assert path.stat().st_mode == (tmp_path / "ordinary").stat().st_mode
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):
-    with files.whole_folder(tmp_path / "model") as part:
-        (part / "weights").write_text("whole")
+    (tmp_path / "model").mkdir()
+    write_folder(tmp_path / "model")
     assert (tmp_path / "model" / "weights").read_text() == "whole"
-    with (
-        pytest.raises(FileExistsError, match="already exists; name a new"),
-        files.whole_folder(tmp_path / "model"),
-    ):
-        pass
-
-
-def test_the_published_configurations_are_found():
-    assert (files.config_folder() / "quickstart.yaml").is_file()
-
-
-@pytest.mark.parametrize("path", ["/", __file__ + "/figures.json"])
-def test_a_path_where_no_file_can_be_written_is_refused(path):
-    with pytest.raises(ValueError, match="--json must be a file that can be written.*/"):
-        files.check_writable("--json", path)
-
-
-def write_file(path):
-    with files.whole_file(path) as part:
-        part.write_text("whole")
-
-
-def write_folder(path):
-    with files.whole_folder(path) as part:
-        (part / "weights").write_text("whole")
+    with pytest.raises(FileExistsError, match="already exists; name a new"):
+        write_folder(tmp_path / "model")
 
 
 @pytest.mark.parametrize("write", [write_file, write_folder, files.check_new_folder])
@@ -83,62 +68,42 @@ def test_a_path_below_a_file_is_refused(tmp_path, write):
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="file is not a folder"):
         write(tmp_path / "file" / "figures.json")
+    for path in (tmp_path / "file" / "figures.json", tmp_path):
+        with pytest.raises(ValueError, match=f"--json must be a file that .* {tmp_path}"):
+            files.check_writable("--json", path)
 
 
-def test_missing_folders_are_created(tmp_path):
-    path = tmp_path / "new" / "figures.json"
-    files.check_writable("--json", path)
-    files.write_json(path, {})
-    assert path.is_file()
-
-
-@pytest.mark.parametrize("content", [b"", b'{"a": ', b"\xff\xfe", b"[1]"])
+@pytest.mark.parametrize("content", [b'{"a": ', b"\xff\xfe", b"[1]"])
 def test_a_damaged_json_file_is_named(content, tmp_path):
     (tmp_path / "figures.json").write_bytes(content)
     with pytest.raises(ValueError, match="figures.json is damaged: it "):
         files.read_json(tmp_path / "figures.json")
 
 
-@pytest.mark.parametrize("content", [b"", b"not HDF5"])
-def test_damaged_weights_are_named(content, tmp_path):
-    (tmp_path / "last.weights.h5").write_bytes(content)
-    with pytest.raises(ValueError, match="last.weights.h5 is damaged: its weights cannot be read"):
-        files.check_weights(tmp_path / "last.weights.h5")
-    with pytest.raises(FileNotFoundError, match="missing.weights.h5"):
-        files.check_weights(tmp_path / "missing.weights.h5")
-
-
-@pytest.fixture
-def weights(tmp_path):
-    """A file of sealed weights."""
-    import h5py
-
+@pytest.mark.parametrize("change", ["value", "missing"])
+def test_weights_that_have_changed_are_refused(tmp_path, change):
     path = tmp_path / "model.weights.h5"
     with h5py.File(path, "w") as file:
         file["layers/dense/vars/0"] = [1.0, 2.0]
         file["text"] = "a name"
     files.check_weights(path)
     files.seal_weights(path)
-    return path
-
-
-def test_weights_that_have_changed_are_refused(weights):
-    import h5py
-
-    files.check_weights(weights)
-    with h5py.File(weights, "r+") as file:
-        file["layers/dense/vars/0"][0] = 1.5
+    files.check_weights(path)
+    with h5py.File(path, "r+") as file:
+        if change == "value":
+            file["layers/dense/vars/0"][0] = 1.5
+        else:
+            del file["layers/dense/vars/0"]
     with pytest.raises(ValueError, match="model.weights.h5 is damaged: its weights have changed"):
-        files.check_weights(weights)
+        files.check_weights(path)
 
 
-def test_weights_that_are_missing_are_refused(weights):
-    import h5py
-
-    with h5py.File(weights, "r+") as file:
-        del file["layers/dense/vars/0"]
-    with pytest.raises(ValueError, match="its weights have changed"):
-        files.check_weights(weights)
+def test_weights_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "last.weights.h5").write_bytes(b"not HDF5")
+    with pytest.raises(ValueError, match="last.weights.h5 is damaged: its weights cannot be read"):
+        files.check_weights(tmp_path / "last.weights.h5")
+    with pytest.raises(FileNotFoundError, match="missing.weights.h5"):
+        files.check_weights(tmp_path / "missing.weights.h5")
 
 
 def test_a_disk_without_room_is_refused(tmp_path):
@@ -196,7 +161,7 @@ def test_a_folder_that_nothing_was_written_to_is_not_left(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_files_links_and_folders_are_deleted(tmp_path):
+def test_deleting_a_link_keeps_what_it_leads_to(tmp_path):
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     (tmp_path / "kept").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "kept")

@@ -1,6 +1,7 @@
 """Tests that imports go down only, without cycles."""
 
 import ast
+import functools
 import graphlib
 from pathlib import Path
 
@@ -18,12 +19,17 @@ FLOORS = [
 ]
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path, modules=()):
     """The modules that a file imports, at its top or in a function.
 
     `from a import b` is taken for `a.b` if that is among `modules`, else for `a`.
     """
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -31,6 +37,7 @@ def imported(path, modules=()):
             yield from (name if name in modules else node.module for name in names)
 
 
+@functools.cache
 def graph():
     """For each module of the package, the modules that it imports."""
     files = {}

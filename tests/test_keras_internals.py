@@ -16,7 +16,6 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras import keras_internals
-from rt_keras.data import ByteTokenizer
 from tests.models.adapted.checks import make_backbone
 
 ROOT = Path(rt_keras.__file__).parent
@@ -45,6 +44,7 @@ def used_in(tree):
                 yield name, node.lineno
 
 
+@pytest.mark.slow
 def test_private_names_of_others_are_in_one_file():
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
     of_others = {name for name, _ in used_in(trees.pop(Path(keras_internals.__file__)))}
@@ -69,17 +69,10 @@ class Pair(keras.layers.Layer):
         return self.second(self.first(x))
 
 
-def test_layers_are_in_the_order_in_which_they_were_given():
-    assert [x.name for x in keras_internals.layers_of(Pair())] == ["first", "second"]
-
-
-def test_all_layers_are_those_inside_too():
-    found = keras_internals.all_layers_of(Pair())
-    assert sorted(x.name for x in found) == ["first", "inner", "second"]
-
-
-def test_a_layer_takes_the_place_of_another_in_one_that_is_built():
+def test_layers_are_found_and_take_the_place_of_others_in_one_that_is_built():
     pair, x = Pair(), np.ones([1, 4], "float32")
+    found = keras_internals.all_layers_of(pair)
+    assert sorted(x.name for x in found) == ["first", "inner", "second"]
     pair(x)
     new = keras.layers.Dense(5, name="new")
     new.build([1, 2])
@@ -114,15 +107,11 @@ def test_blocks_make_masks_of_pairs_by_the_names_that_are_known():
         assert inspect.isfunction(getattr(block, name, None)), block
 
 
-def test_tensors_have_the_masks_of_layers():
-    x = np.array([[1, 0]])
-    embedded = keras.layers.Embedding(2, 3, mask_zero=True)(x)
+def test_masks_of_tensors_are_those_of_layers():
+    embedded = keras.layers.Embedding(2, 3, mask_zero=True)(np.array([[1, 0]]))
     assert keras_internals.mask_of(embedded).numpy().tolist() == [[True, False]]
-    assert keras_internals.mask_of(tf.zeros([1])) is None
-
-
-def test_layers_get_the_masks_of_tensors():
     x = tf.constant([[[1.0], [3.0]]])
+    assert keras_internals.mask_of(x) is None
     keras_internals.attach_mask(x, tf.constant([[True, False]]))
     assert float(keras.layers.GlobalAveragePooling1D()(x)[0, 0]) == 1
 
@@ -174,32 +163,6 @@ def test_fit_and_evaluate_look_at_a_batch_first():
     assert seen == [(True, False, True)] * 2 + [(False, True, True)]
 
 
-def test_a_tensor_board_has_writers_of_training_and_validation(tmp_path):
-    board = keras.callbacks.TensorBoard(tmp_path, write_graph=False)
-    board.set_model(keras.Sequential([keras.layers.Dense(1)]))
-    board.on_train_begin()
-    train, validation = (
-        writer(board)
-        for writer in (keras_internals.train_writer, keras_internals.validation_writer)
-    )
-    assert keras_internals.open_writers(board) == [train, validation]
-    assert train is not validation
-    for name, writer in (("train", train), ("validation", validation)):
-        with writer.as_default(0):
-            tf.summary.scalar("x", 1.0)
-        writer.flush()
-        assert list((tmp_path / name).glob("events*"))
-
-
-def test_special_tokens_have_ids():
-    tokenizer = ByteTokenizer()
-    keras_internals.add_special_token(tokenizer, tokenizer.end_token, "last_token")
-    assert tokenizer.last_token_id == tokenizer.end_token_id
-    tokenizer.last_token_id = None
-    keras_internals.find_special_tokens(tokenizer)
-    assert tokenizer.last_token_id == tokenizer.end_token_id
-
-
 def test_kerashub_asks_for_the_check_of_special_tokens(sentence_piece_model):
     class Tokenizer(keras_internals.SpecialTokens, keras_hub.tokenizers.SentencePieceTokenizer):
         checked = False
@@ -232,7 +195,7 @@ def test_the_loader_of_weights_has_the_methods_that_are_replaced():
         assert list(inspect.signature(getattr(loader, name)).parameters) == arguments
 
 
-@pytest.mark.parametrize("family", ["GPT2", "Llama3", "Gemma3"])
+@pytest.mark.parametrize("family", ["GPT2", "Gemma3"])
 def test_prompts_are_read_into_a_cache(family):
     cls = getattr(keras_hub.models, f"{family}CausalLM")
     task = cls(backbone=make_backbone(family), preprocessor=None)
@@ -271,11 +234,9 @@ def test_a_function_is_traced_once_before_it_is_saved(tmp_path):
 def test_workers_wait_as_long_as_they_are_told():
     from tensorflow.python.eager import context
 
-    signature = inspect.signature(context.Context.configure_coordination_service)
-    for name in ("service_type", "service_leader", "cluster_register_timeout_in_ms"):
-        assert name in signature.parameters
     keras_internals.await_workers({"worker": 2}, "worker", seconds=7)
     service = context.context().coordination_service
+    assert service.service_leader == "/job:worker/replica:0/task:0"
     assert service.cluster_register_timeout_in_ms == 7000
     assert service.cluster_register_with_barrier
     assert service.coordinated_job_list[0].num_tasks == 2

@@ -28,7 +28,7 @@ def test_messages_of_a_process_that_crashes_are_kept():
     assert result.returncode < 0 and "F0000 fatal" in result.stderr
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_compilation_by_xla_logs_nothing():
     code = """
 import absl.logging, tensorflow as tf

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import rt_keras
+from tests.test_extras import OF_EXTRAS
 
 ROOT = Path(__file__).parents[1]
 # The files of the project in a clone.
@@ -23,6 +24,34 @@ PARTS = (
     *("CITATION.cff", "CONTRIBUTING.md", "SECURITY.md"),
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", "generated", ".*cache")
+# Runs outside the tree, in a process in which no package of an extra can be imported.
+WITHOUT_EXTRAS = f"""
+import sys
+sys.modules.update(dict.fromkeys({OF_EXTRAS}))
+sys.stderr = sys.stdout
+import rt_keras
+from rt_keras import cli, data, layers, models
+print(rt_keras.__file__)
+
+name = "sparse_transformer_local"
+published = models.RoutingTransformerBackbone.from_preset(name, load_weights=False)
+assert published.count_params() > 0
+
+backbone = models.RoutingTransformerBackbone(258, 1, 8, 8, [layers.RoutingHeads(1, 2, 4)])
+preprocessor = models.RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer())
+model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+model.save_to_preset("preset")
+
+for command in (
+    "configs",
+    "generate --model preset --prompt a --max-length 4",
+    "train --config quickstart --output run",
+    "evaluate --model preset --data python_source",
+    "export --model preset --output exported",
+    "quickstart --output quickstart",
+):
+    print(command.split()[0], cli.main(command.split()))
+"""
 
 
 def run(*command, **options):
@@ -57,21 +86,7 @@ def built(tree, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def installed(built, tmp_path_factory):
-    """The folder of the commands of an environment with the wheel, and this one's packages."""
-    folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, with_pip=True)
-    (packages,) = folder.glob("lib/*/site-packages")
-    # Their own .pth files, such as that of an editable installation of the tree, do not count.
-    these = [path for path in sys.path if path.endswith("-packages")]
-    (packages / "these.pth").write_text("\n".join(these))
-    (wheel,) = built.glob("*.whl")
-    run(folder / "bin/pip", "install", "--quiet", "--no-deps", "--no-index", wheel)
-    return folder / "bin"
-
-
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_the_source_distribution_holds_what_the_tests_need(built, tree):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -82,36 +97,44 @@ def test_the_source_distribution_holds_what_the_tests_need(built, tree):
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_the_wheel_holds_the_package_and_its_configurations_alone(built):
     (path,) = built.glob("*.whl")
     names = zipfile.ZipFile(path).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"rt_keras"}
     assert f"rt_keras-{rt_keras.__version__}.dist-info/licenses/LICENSE" in names
-    configs = {name for name in names if name.startswith("rt_keras/configs/")}
-    assert configs == {f"rt_keras/configs/{path.name}" for path in ROOT.glob("configs/*.yaml")}
+    modules = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("rt_keras/**/*.py")}
+    configs = {f"rt_keras/configs/{path.name}" for path in ROOT.glob("configs/*.yaml")}
+    assert {name for name in names if name.endswith(".py")} == modules
+    assert {name for name in names if name.startswith("rt_keras/configs/")} == configs
     assert "rt_keras/convert/t2t_hparams.yaml" in names
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_an_index_would_take_the_distributions(built):
     run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
 
 
-@pytest.mark.end_to_end
-def test_the_wheel_works_without_the_tree(installed, tmp_path):
-    where = "import rt_keras; print(rt_keras.__file__)"
-    assert run(installed / "python", "-c", where, cwd=tmp_path).startswith(str(installed.parent))
-    version = run(installed / "rt-keras", "--version", cwd=tmp_path)
+@pytest.mark.slow
+def test_the_wheel_works_without_the_tree_and_without_extras(built, tmp_path):
+    venv.create(tmp_path / "environment")
+    commands = tmp_path / "environment" / "bin"
+    (packages,) = commands.parent.glob("lib/*/site-packages")
+    # Their own .pth files, such as that of an editable installation of the tree, do not count.
+    these = [path for path in sys.path if path.endswith("-packages")]
+    (packages / "these.pth").write_text("\n".join(these))
+    pip = [sys.executable, "-m", "pip", "--python", commands / "python", "install", "--quiet"]
+    run(*pip, "--no-deps", "--no-index", *built.glob("*.whl"))
+    version = run(commands / "rt-keras", "--version", cwd=tmp_path)
     assert version == f"rt_keras {rt_keras.__version__}\n"
-    (tmp_path / "text.txt").write_text("The café opens at nine.\n" * 200)
-    few = ["trainer.steps=2", "trainer.validation_every=2", "trainer.validation_batches=1"]
-    few += ["schedule.warmup_steps=0", "data.batch_size=1", f"data.data_dir={tmp_path}/prepared"]
-    settings = [part for setting in few for part in ("--set", setting)]
-    train = ["train", "--config", "quickstart", "--data", "text.txt", *settings]
-    run(installed / "rt-keras", *train, "--output", "run", cwd=tmp_path)
-    generate = ["generate", "--model", "run", "--prompt", "The ", "--max-length", "8"]
-    assert run(installed / "rt-keras", *generate, cwd=tmp_path).startswith("The ")
+    shown = run(commands / "python", "-c", WITHOUT_EXTRAS, cwd=tmp_path)
+    assert shown.startswith(str(packages))
+    assert "\nconfigs 0\n" in shown and "\ngenerate 0\n" in shown
+    of_commands = {"train": "train", "evaluate": "train", "export": "serving"}
+    for command, extra in (of_commands | {"quickstart": "serving"}).items():
+        line = re.search(rf"(.*)\n{command} 1\n", shown)[1]
+        assert line.startswith("rt-keras: error: ")
+        assert f"needs the extra `{extra}`: pip install 'rt_keras[{extra}]' (" in line
 
 
 def test_supported_pythons_are_said_once(monkeypatch):

@@ -30,7 +30,7 @@ def test_links_lead_to_files():
     assert paths and all((README.parent / path).is_file() for path in paths)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_python_blocks(tmp_path):
     """Uses a tiny Llama instead of the pretrained model."""
     write_llama(

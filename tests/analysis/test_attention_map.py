@@ -23,7 +23,9 @@ def maps():
     return attention_map.attention_maps(RoutingTransformerCausalLM(backbone, preprocessor), TEXT)
 
 
+@pytest.mark.slow
 def test_every_head_has_weights_of_one_for_each_query_and_none_of_the_future(maps):
+    assert maps["tokens"][:5] == ["", "a", "b", "\\xc3", "\\xa9"]
     length = len(TEXT.encode()) + 1
     assert [weights.shape for weights in maps["weights"]] == [
         (3, length, length),
@@ -38,10 +40,6 @@ def test_every_head_has_weights_of_one_for_each_query_and_none_of_the_future(map
     # The second block of four sees itself and the previous block.
     assert np.all(maps["weights"][0][:2, 8:12, :4] == 0)
     assert np.all(maps["weights"][0][:2, 11, 4:12] > 0)
-
-
-def test_tokens_are_readable(maps):
-    assert maps["tokens"][:5] == ["", "a", "b", "\\xc3", "\\xa9"]
 
 
 def test_strongest_pairs_are_those_of_enough_weight_far_apart_first(maps):

@@ -30,6 +30,7 @@ def adapted(folder):
     return rt_keras.adapt(folder, [FullHeads(1)], layers=[])
 
 
+@pytest.mark.slow
 def test_masses_are_sums_of_attention_weights(small, ids, tmp_path):
     model = adapted(write_llama(tmp_path / "llama"))
     rows = measure(model, ids, num_queries=100, num_keys=4)["heads"]
@@ -54,16 +55,14 @@ def test_masses_are_sums_of_attention_weights(small, ids, tmp_path):
                 np.testing.assert_allclose(row[name], x.mean(), atol=1e-4)
             for name in ("blocks", "content_blocks"):
                 assert 0 < row[name] <= row["best_keys"] + 1e-5
-
-
-def test_enough_blocks_have_all_the_mass(small, ids, tmp_path):
-    model = adapted(write_llama(tmp_path / "llama"))
+    # Enough blocks have all the mass.
     for row in measure(model, ids, num_keys=LENGTH)["heads"]:
         for name in ("blocks", "content_blocks"):
             whole = row["window"] + row["first_tokens"] + row[name]
             np.testing.assert_allclose(whole, 1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_layers_with_a_window_have_no_masses(small, ids, tmp_path):
     make_backbone("Gemma3").save_to_preset(tmp_path / "gemma")
     backbone = adapted(tmp_path / "gemma")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rt_keras.analysis import clusters, clusters_picture
-from rt_keras.data import ByteTokenizer, WordTokenizer
+from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
@@ -38,9 +38,6 @@ def test_every_head_with_clusters_is_found_with_its_clusters():
     np.testing.assert_array_equal(found[1]["clusters"][1], shared["queries"][0, 1])
     np.testing.assert_array_equal(found[3]["clusters"][1], separate["keys"][0, 0])
     assert found[0]["clusters"].shape == (2, 10)
-
-
-def test_a_model_without_clusters_is_refused():
     with pytest.raises(ValueError, match="heads with clusters, such as RoutingHeads"):
         clusters.find(model_with(LocalHeads(2, 4)), tokens_of("abcd"))
 
@@ -76,16 +73,6 @@ def test_rare_tokens_say_nothing():
     sequences = tokens_of("abab zz qq")
     assert clusters.contents(sequences, sequences > 0, TOKENIZER) == []
     assert clusters.contents(sequences, sequences == ord("z") + 2, TOKENIZER) == []
-
-
-def test_words_speak_for_themselves():
-    tokenizer = WordTokenizer(["<pad>", "<EOS>", "<unk>", "the", "dog"])
-    sequences = np.array([[1, 3, 4, 3, 4, 3, 4, 1, 1]])
-    found = clusters.contents(sequences, sequences != 3, tokenizer)
-    assert [(content["token"], content["before"]) for content in found] == [
-        ("<EOS>", ""),
-        ("dog", ""),
-    ]
 
 
 def test_the_report_has_the_fullest_clusters_first(head):

@@ -8,11 +8,7 @@ import pytest
 from rt_keras.analysis import heads
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.layers.attention_calls import attention_calls
-from rt_keras.models import (
-    RoutingTransformerBackbone,
-    RoutingTransformerImageBackbone,
-    RoutingTransformerSeq2SeqBackbone,
-)
+from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerSeq2SeqBackbone
 from tests.layers.checks import divergence_in_a_loop
 
 
@@ -41,9 +37,10 @@ def divergences_in_a_loop(model, batches):
     return found
 
 
+@pytest.mark.slow
 def test_means_and_deviations_are_those_of_a_loop():
     model = backbone([RoutingHeads(2, 2, 3), LocalHeads(2, 3)], [LocalHeads(1, 3), FullHeads(1)])
-    batches = [batch(0), batch(1)]
+    batches = [batch(0, 6), batch(1, 6)]
     figures = heads.measure(model, batches)
     expected = divergences_in_a_loop(model, batches)
     assert figures["upper_bound"] == math.log(2)
@@ -107,10 +104,3 @@ def test_encoders_decoders_and_what_lies_between_are_compared():
         ("cross_attention", ["FullHeads", "FullHeads"], 7),
     ]
     assert len({row["layer"] for row in found}) == 3
-
-
-def test_heads_of_images_are_compared():
-    groups = [LocalHeads(1, 6), RoutingHeads(1, 2, 6)]
-    model = RoutingTransformerImageBackbone(256, (2, 3, 3), 1, 8, 8, groups, block_shape=(6,))
-    (row,) = heads.measure(model, [{"images": np.zeros([1, 2, 3, 3], "int32")}])["divergences"]
-    assert row["kinds"] == ["LocalHeads", "RoutingHeads"] and 0 < row["positions"] <= 18

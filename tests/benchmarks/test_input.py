@@ -1,35 +1,19 @@
-import argparse
+import tempfile
 
-import pytest
-
-from rt_keras.benchmarks import input, input_pipeline
-from rt_keras.benchmarks.compare import compare
+from rt_keras.benchmarks import input_pipeline
 
 
-def parse(*options):
-    parser = argparse.ArgumentParser()
-    input.add_arguments(parser)
-    return parser.parse_args([str(option) for option in options])
-
-
-@pytest.mark.parametrize("name", ["gigabytes", "length", "batch", "repeats", "threads"])
-def test_options_out_of_range_are_refused_before_anything_runs(name):
-    with pytest.raises(ValueError, match=f"--{name} must be at least 1. Received: 0"):
-        input.main(parse(f"--{name}", 0))
-    with pytest.raises(ValueError, match="--step must be at least 0. Received: -1"):
-        input.main(parse("--step", -1))
-
-
-@pytest.mark.end_to_end
-def test_it_measures_packing_reading_and_starts(capsys):
-    options = ("--gigabytes", 1, "--length", 64, "--batch", 2, "--repeats", 1)
-    result = input.main(parse(*options))
-    names = ["packing", "reading", "first batch at step 0", "first batch at step 1,000,000"]
-    assert [figure["kind"] for figure in result["figures"]] == names
-    rates = [figure["tokens_per_second"] for figure in result["figures"]]
-    assert min(rates[:2]) > 0 and rates[2:] == [None, None]
-    shown = capsys.readouterr().out
-    assert all(name in shown for name in names)
-    assert not any(row["worse"] for row in compare(result, result, 0))
-    tokens = input_pipeline.tokens_of_a_run(64, 2)
-    assert rates[1] == tokens / result["figures"][1]["seconds"]
+def test_runs_pack_and_read_whole_batches_of_about_one_pass(monkeypatch, tmp_path):
+    total = input_pipeline.FILES * input_pipeline.BYTES
+    tokens = input_pipeline.tokens_of_a_run(9000, 3)
+    assert total - 27000 < tokens <= total and tokens % 27000 == 0
+    monkeypatch.setattr(input_pipeline, "FILES", 3)
+    monkeypatch.setattr(input_pipeline, "BYTES", 100)
+    run, packing = input_pipeline.prepare(length=32, batch=2), input_pipeline.prepare_packing()
+    assert run() == run() == 256 and packing() == packing() == 303
+    # A start on large files takes no room.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    run = input_pipeline.prepare_start(gigabytes=1, step=10**6, length=32, batch=2)
+    files = [path.stat() for path in tmp_path.rglob("*.npy")]
+    assert 0.8e9 < sum(file.st_size for file in files) < 1.1e9
+    assert sum(512 * file.st_blocks for file in files) < 1e6 and run() == 64

@@ -34,13 +34,6 @@ def test_operations_are_those_of_the_products_of_matrices(kind):
     assert operations.count(kind, "forward_backward", **SIZES) == 3 * products + selection
 
 
-def test_smaller_blocks_of_queries_meet_fewer_keys():
-    for kind, times in (("nearest_shared", 1), ("nearest_separate", 2)):
-        whole = operations.count(kind, "forward", **SIZES)
-        halved = operations.count(kind, "forward", **SIZES, block_size=4)
-        assert whole - halved == times * 3 * 32 * 4 * (2 * 5 + 2 * 5)
-
-
 def test_the_product_of_matrices_is_one():
     import tensorflow as tf
 

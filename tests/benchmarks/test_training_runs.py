@@ -45,14 +45,11 @@ def test_the_answer_of_the_process_comes_after_its_reports(monkeypatch, capsys):
     assert process.ended
 
 
-def test_errors_of_the_process_are_raised(monkeypatch):
+def test_errors_and_the_end_of_the_process_are_raised(monkeypatch):
     process = Answers(monkeypatch, ("error", FloatingPointError("the loss is nan at step 3")))
     with pytest.raises(FloatingPointError, match="step 3"):
         train_alone("a:b", {"steps": 20}, NAME)
     assert process.ended
-
-
-def test_a_process_that_is_gone_is_reported(monkeypatch):
     Answers(monkeypatch, ("step", 1))
     with pytest.raises(ChildProcessError, match="seed 0 ended with status -9, perhaps because"):
         train_alone("a:b", {"steps": 20}, NAME)

@@ -20,24 +20,17 @@ def make_state(sources, seed=0):
 
 
 @pytest.mark.parametrize("sources", [1, 2])
-def test_mean(sources):
+def test_centroids_move_as_in_the_loop_and_those_without_members_stay(sources):
     state, counts, sums = make_state(sources)
-    found = centroid_rules.mean_update(state["centroids"], counts, sums, 0.7)
-    assert_close({"centroids": found}, mean_rule(state, counts, sums, 0.7))
-    np.testing.assert_array_equal(found[0, 1], state["centroids"][0, 1])
-
-
-@pytest.mark.parametrize("sources", [1, 2])
-def test_count(sources):
-    state, counts, sums = make_state(sources)
-    averages = centroid_rules.moving_averages(
-        state["average_counts"], state["average_sums"], counts, sums, 0.7
-    )
+    means = centroid_rules.mean_update(state["centroids"], counts, sums, 0.7)
+    assert_close({"centroids": means}, mean_rule(state, counts, sums, 0.7))
+    averages = [state["average_counts"], state["average_sums"]]
+    averages = centroid_rules.moving_averages(*averages, counts, sums, 0.7)
     found = centroid_rules.count_update(state["centroids"], counts, *averages)
-    expected = count_rule(state, counts, sums, 0.7)
     names = ("average_counts", "average_sums", "centroids")
-    assert_close(dict(zip(names, (*averages, found))), expected)
-    np.testing.assert_array_equal(found[0, 1], state["centroids"][0, 1])
+    assert_close(dict(zip(names, (*averages, found))), count_rule(state, counts, sums, 0.7))
+    for centroids in (means, found):
+        np.testing.assert_array_equal(centroids[0, 1], state["centroids"][0, 1])
 
 
 def test_load_bias():

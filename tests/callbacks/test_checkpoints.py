@@ -27,17 +27,14 @@ def names(checkpoints):
     return sorted(path.name for path in checkpoints.folder.iterdir())
 
 
-def test_arrays_and_values_come_back(checkpoints):
+def test_arrays_and_values_come_back(checkpoints, tmp_path):
+    assert Checkpoints(tmp_path / "none").newest() == (None, [])
     assert Checkpoints(checkpoints.folder).newest() == (10, [])
     found, values = checkpoints.read(5)
     assert values == checkpoints.values(5) == {"best": 5} and set(found) == set(ARRAYS)
     for name, expected in ARRAYS.items():
         assert found[name].dtype == expected.dtype
         np.testing.assert_array_equal(found[name], expected)
-
-
-def test_there_may_be_none(tmp_path):
-    assert Checkpoints(tmp_path / "none").newest() == (None, [])
 
 
 def test_the_last_ones_are_kept_and_what_is_unfinished_is_deleted(checkpoints):
@@ -74,21 +71,16 @@ def test_a_changed_byte_or_a_short_file_is_refused_and_the_one_before_is_taken(c
     assert checkpoints.newest()[0] == 10
 
 
-def test_a_missing_file_is_named(checkpoints):
-    (checkpoints.folder / "10.index").unlink()
-    step, (message,) = checkpoints.newest()
-    assert step == 5 and message.endswith("10.index is missing")
-
-
-def test_a_checkpoint_without_its_list_does_not_count(checkpoints):
-    (checkpoints.folder / "10.json").unlink()
-    assert checkpoints.newest() == (5, [])
-
-
-def test_what_is_not_a_checkpoint_is_no_checkpoint(checkpoints):
+def test_what_lacks_a_file_or_is_no_checkpoint_does_not_count(checkpoints):
     for content in ("[]", "{}", json.dumps({"step": 30, "files": {}, "sha256": "0"})):
         (checkpoints.folder / "30.json").write_text(content)
         assert checkpoints.newest()[0] == 10
+    (checkpoints.folder / "30.json").unlink()
+    (checkpoints.folder / "10.index").unlink()
+    step, (message,) = checkpoints.newest()
+    assert step == 5 and message.endswith("10.index is missing")
+    (checkpoints.folder / "10.json").unlink()
+    assert checkpoints.newest() == (5, [])
 
 
 @pytest.mark.parametrize(

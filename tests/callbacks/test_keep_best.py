@@ -49,6 +49,7 @@ def test_a_loss_that_is_no_number_writes_nothing(best, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_model_before_and_the_next_one_is_written(
     best, tmp_path, monkeypatch, capsys
 ):
@@ -61,26 +62,6 @@ def test_a_full_disk_keeps_the_model_before_and_the_next_one_is_written(
     assert value_in(tmp_path) == 10 and best.values == {"step": 10, "value": 3.0}
     end_epoch(best, 30, 2.0)
     assert value_in(tmp_path) == 30
-
-
-def test_changed_weights_are_refused(best, tmp_path):
-    end_epoch(best, 10, 3.0)
-    path = tmp_path / "model" / "model.weights.h5"
-    whole = path.read_bytes()
-    expected = [weight.numpy() for weight in experiment.load_model(tmp_path).weights]
-    refused = 0
-    for place in range(0, len(whole), len(whole) // 12):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
-        try:
-            files.check_weights(path)
-        except ValueError as error:
-            assert "is damaged" in str(error)
-            refused += 1
-        else:
-            # HDF5 leaves gaps, and stores names and times that are never read.
-            for found, weight in zip(experiment.load_model(tmp_path).weights, expected):
-                np.testing.assert_array_equal(found, weight)
-    assert refused > 3
 
 
 def test_a_head_is_kept_as_it_was_trained(tmp_path):

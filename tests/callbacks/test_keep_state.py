@@ -56,17 +56,10 @@ def fit(folder, first_step=0, stop_at=None, epochs=((0, 2, 6),), model=None):
     try:
         step = first_step
         for initial_epoch, end, steps in epochs:
-            histories.append(
-                model.fit(
-                    batches(step),
-                    initial_epoch=initial_epoch,
-                    epochs=end,
-                    steps_per_epoch=steps,
-                    shuffle=False,
-                    callbacks=[ema, counted, keep_state, stop],
-                    verbose=0,
-                ).history
-            )
+            parts = {"initial_epoch": initial_epoch, "epochs": end, "steps_per_epoch": steps}
+            callbacks = [ema, counted, keep_state, stop]
+            fitted = model.fit(batches(step), verbose=0, callbacks=callbacks, **parts)
+            histories.append(fitted.history)
             step += steps
     finally:
         keep_state.wait()
@@ -79,22 +72,19 @@ def whole(tmp_path_factory):
     return fit(tmp_path_factory.mktemp("whole"))
 
 
+@pytest.mark.slow
 def test_checkpoints_are_written_on_time_before_the_last_step_and_after_it(whole):
     steps = sorted(int(path.stem) for path in whole[0].folder.glob("*.json"))
     assert steps == [0, 2, 4, 5, 6, 8, 10, 11, 12]
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "stop_at, kept, epochs",
-    [
-        pytest.param(3, 2, [(0, 1, 4), (1, 2, 6)], marks=pytest.mark.end_to_end),
-        pytest.param(7, 6, [(1, 2, 6)], marks=pytest.mark.end_to_end),
-        (2, 2, [(0, 1, 4), (1, 2, 6)]),
-        pytest.param(6, 5, [(0, 1, 1), (1, 2, 6)], marks=pytest.mark.end_to_end),
-    ],
+    "stop_at, kept, epochs", [(3, 2, [(0, 1, 4), (1, 2, 6)]), (6, 5, [(0, 1, 1), (1, 2, 6)])]
 )
-def test_a_run_that_goes_on_computes_the_same_bits(whole, tmp_path, stop_at, kept, epochs):
+def test_a_run_that_goes_on_computes_the_same_bits_and_logs_whole_epochs(
+    whole, tmp_path, stop_at, kept, epochs
+):
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path, stop_at=stop_at)
     step, _ = Checkpoints(tmp_path).newest()
@@ -118,7 +108,12 @@ def test_a_checkpoint_of_another_model_is_refused(whole):
         fit(whole[0].folder, 12, epochs=[(2, 3, 6)], model=make_model("sgd"))
 
 
-@pytest.mark.end_to_end
+def small_model():
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
 def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_goes_on(
     tmp_path, monkeypatch, capsys
 ):
@@ -130,9 +125,11 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_goes_on(
         write(self, step, *arguments)
 
     monkeypatch.setattr(Checkpoints, "write", fail_at_first)
-    checkpoints, _ = fit(tmp_path)
+    keep_state, x = KeepState(Checkpoints(tmp_path), 2), np.ones([12, 1], "float32")
+    small_model().fit(x, x, batch_size=2, verbose=0, callbacks=[keep_state])
+    keep_state.wait()
     assert capsys.readouterr().out == "the disk is full; training continues\n"
-    assert checkpoints.newest()[0] == 12
+    assert keep_state.checkpoints.newest()[0] == 6
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
@@ -143,8 +140,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         ends.append((step, arrays["model_0"].numpy()))
 
     monkeypatch.setattr(Checkpoints, "write", write)
-    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model = small_model()
     start = model.get_weights()[0]
     keep_state = KeepState(Checkpoints(tmp_path), 100)
     release = keras.callbacks.LambdaCallback(
@@ -164,10 +160,8 @@ def test_minutes_bring_a_checkpoint_sooner(tmp_path, monkeypatch):
     monkeypatch.setattr("rt_keras.callbacks.keep_state.time.monotonic", lambda: next(clock))
     steps = []
     monkeypatch.setattr(Checkpoints, "write", lambda self, step, *_: steps.append(step))
-    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
     keep_state = KeepState(Checkpoints(tmp_path), 100, save_minutes=1)
     x = np.ones([12, 1], "float32")
-    model.fit(x, x, batch_size=1, verbose=0, callbacks=[keep_state])
+    small_model().fit(x, x, batch_size=1, verbose=0, callbacks=[keep_state])
     keep_state.wait()
     assert steps == [0, 2, 4, 6, 8, 10, 11, 12]

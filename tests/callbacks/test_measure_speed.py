@@ -33,18 +33,13 @@ def fit(data_seconds=0.0, step_seconds=0.0, steps_per_execution=1, epochs=1):
     data = data.map(lambda x: (delayed(x, data_seconds), x)).prefetch(2)
     arrivals = make_arrivals(16)
     speed = MeasureSpeed(10, first_step=3, arrivals=arrivals)
-    history = model.fit(
-        note_arrivals(data, arrivals),
-        epochs=epochs,
-        steps_per_epoch=8,
-        callbacks=[speed],
-        shuffle=False,
-        verbose=0,
-    )
+    fitting = {"epochs": epochs, "steps_per_epoch": 8, "callbacks": [speed], "verbose": 0}
+    history = model.fit(note_arrivals(data, arrivals), shuffle=False, **fitting)
     assert speed.step == 3 + 8 * epochs
     return history.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 def test_training_waits_for_slow_data_and_not_for_fast_data(steps_per_execution):
     (slow,) = fit(data_seconds=SLEEP, steps_per_execution=steps_per_execution)["waiting"]
@@ -53,14 +48,9 @@ def test_training_waits_for_slow_data_and_not_for_fast_data(steps_per_execution)
     assert fast < 0.5 < slow
 
 
-def test_only_what_data_take_longer_than_a_step_is_waited_for():
-    logs = fit(data_seconds=1.2 * SLEEP, step_seconds=SLEEP)
-    assert 0 <= logs["waiting"][0] < 0.7
-    # 10 tokens in the time that a batch takes, at most.
-    assert 0 < logs["tokens_per_second"][0] <= 10 / SLEEP
-
-
+@pytest.mark.slow
 def test_the_first_execution_of_a_fit_does_not_count():
     first, second = fit(step_seconds=SLEEP, steps_per_execution=8, epochs=2)["tokens_per_second"]
     assert math.isnan(first)
+    # 10 tokens in the time of a step, at most.
     assert 0 < second <= 10 / SLEEP

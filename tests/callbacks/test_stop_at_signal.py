@@ -26,15 +26,8 @@ def fit(folder, event, batch, number):
     killer = keras.callbacks.LambdaCallback()
     setattr(killer, event, kill)
     with StopAtSignal(keep_state) as stop:
-        model.fit(
-            X,
-            X,
-            batch_size=2,
-            epochs=2,
-            verbose=0,
-            validation_data=(X, X),
-            callbacks=[killer, keep_state, stop],
-        )
+        fitting = {"validation_data": (X, X), "callbacks": [killer, keep_state, stop]}
+        model.fit(X, X, batch_size=2, epochs=2, verbose=0, **fitting)
 
 
 @pytest.mark.parametrize(
@@ -53,27 +46,18 @@ def test_the_step_is_finished_and_kept(tmp_path, event, batch, number, step):
     assert Checkpoints(tmp_path).newest()[0] == step
 
 
-def test_handlers_are_put_back():
+def test_a_second_signal_ends_at_once_and_handlers_are_put_back():
+    # Ctrl-C as in a terminal; a process that a shell starts in the background ignores it.
+    start = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = [signal.getsignal(number) for number in StopAtSignal.signals]
-    with StopAtSignal(None):
-        assert [signal.getsignal(number) for number in StopAtSignal.signals] != before
-    assert [signal.getsignal(number) for number in StopAtSignal.signals] == before
-
-
-@pytest.fixture
-def interruptible():
-    """Ctrl-C as in a terminal; a process that a shell starts in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_a_second_signal_ends_at_once():
-    with StopAtSignal(None), pytest.raises(KeyboardInterrupt) as error:
+    with pytest.raises(KeyboardInterrupt) as error, StopAtSignal(None):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
     assert not isinstance(error.value, Stopped)
+    with StopAtSignal(None):
+        assert before[0] not in [signal.getsignal(number) for number in StopAtSignal.signals]
+    assert [signal.getsignal(number) for number in StopAtSignal.signals] == before
+    signal.signal(signal.SIGINT, start)
 
 
 def test_other_threads_catch_no_signals():

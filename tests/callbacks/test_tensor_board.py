@@ -74,13 +74,3 @@ def test_what_was_logged_is_written_even_if_the_run_is_killed(tmp_path):
     grown = [i for i in range(1, 12) if counts[i] > counts[i - 1]]
     # Before the steps after 4, 6 (an epoch) and 8.
     assert grown == [4, 6, 8]
-
-
-def test_pictures_are_logged_after_each_epoch_by_step(tmp_path):
-    shade = iter([0, 255])
-    fit(tmp_path, pictures=lambda model: {"square": np.full([2, 3, 1], next(shade), "uint8")})
-    pictures = events(tmp_path / "validation")["square"]
-    assert list(pictures) == [6, 12]
-    for shade, (width, height, png) in zip([0, 255], pictures.values(), strict=True):
-        assert (width, height) == (b"3", b"2")
-        np.testing.assert_array_equal(tf.io.decode_png(png), np.full([2, 3, 1], shade))

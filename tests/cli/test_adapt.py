@@ -1,12 +1,10 @@
 import json
+import shutil
 
-import keras
 import keras_hub
 import numpy as np
 import pytest
 
-import rt_keras
-from rt_keras.layers import FullHeads
 from rt_keras.training import experiment
 from tests.cli.checks import assert_one_line
 from tests.models.adapted.checks import make_backbone
@@ -44,7 +42,7 @@ def logits(task):
 def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     output, figures = tmp_path / "preset", tmp_path / "figures.json"
     heads = ["local.num_heads=2", "local.block_size=8", "full.num_heads=2"]
-    options = ["--heads", *heads, "--layers", 1, "--json", figures]
+    options = ["--heads", *heads, "--layers", 1, "--json", figures, "--dtype", "mixed_bfloat16"]
     status, shown, _ = adapt(run, llama, output, *options)
     assert status == 0
     found = json.loads(figures.read_text())
@@ -60,11 +58,13 @@ def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     assert "trained on sequences of 48 tokens" in shown
     loaded = experiment.load_model(output)
     assert loaded.count_params() == found["parameters"]
+    assert loaded.backbone.dtype_policy.name == "mixed_bfloat16"
     assert not list(tmp_path.glob(".*"))
 
 
-def test_without_heads_the_model_stays_as_it_is(run, llama, tmp_path):
-    assert adapt(run, llama, tmp_path / "preset")[0] == 0
+@pytest.mark.parametrize("budget", [[], pytest.param(["--keys", 10**8], marks=pytest.mark.slow)])
+def test_without_heads_or_with_all_keys_the_model_stays_as_it_is(run, llama, tmp_path, budget):
+    assert adapt(run, llama, tmp_path / "preset", *budget)[0] == 0
     original = keras_hub.models.CausalLM.from_preset(str(llama))
     loaded = experiment.load_model(tmp_path / "preset")
     np.testing.assert_allclose(logits(loaded), logits(original), atol=1e-5)
@@ -80,17 +80,12 @@ def test_presets_longer_sequences_and_global_layers(run, tmp_path):
     assert backbone.rotary_scale == 2
 
 
-def test_encoders(run, tmp_path):
-    backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
-    backbone.save_to_preset(tmp_path / "bert")
-    output = tmp_path / "preset"
-    assert adapt(run, tmp_path / "bert", output, "--heads", "clustered.num_heads=2")[0] == 0
-    status, _, error = run("generate", "--model", output, "--prompt", "a")
-    assert_one_line(status, error, "holds only a AdaptedBertBackbone")
-    status, _, error = adapt(
-        run, tmp_path / "bert", tmp_path / "other", "--heads", "causal_clustered.num_heads=2"
-    )
-    assert_one_line(status, error, "in the encoder, use model.clustered")
+def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
+    figures = tmp_path / "figures.json"
+    status, _, _ = adapt(run, llama, tmp_path / "preset", "--keys", 64, "--json", figures)
+    assert status == 0
+    (layer, _) = json.loads(figures.read_text())["layers"]
+    assert "FirstTokens(num_first_tokens=4), SelectedBlocks(block_size=4, num_blocks=16" in layer
 
 
 @pytest.mark.parametrize(
@@ -99,29 +94,26 @@ def test_encoders(run, tmp_path):
         (["--heads", "local"], "override 'local' must have the form"),
         (["--heads", "locl.num_heads=4"], "the nearest known key is model.local.num_heads"),
         (["--heads", "local.block_size=8"], "so it must be given"),
-        (["--heads", "local.num_heads=0"], "there are no heads"),
-        (["--heads", *LOCAL, "local.look_back=-1"], "model.local.look_back is -1 (int)"),
-        (["--heads", *LOCAL, "local.sliding_window=99"], "model.local: sliding_window must be"),
         (["--heads", "local.num_heads=3"], "as many heads as the model's attention, 4"),
         (["--heads", "routing.num_heads=4", "routing.first_layer=1"], "model.routing.first_layer"),
         (["--heads", *LOCAL, "--layers", "7"], "a list of ints from 0 to 1"),
         (["--heads", *LOCAL, "--layers", "last"], "--layers must be numbers from 0, or global"),
         (["--layers", "1"], "--layers needs --heads"),
         (["--dtype", "float3"], "dtype must be a dtype policy"),
-        (["--max-length", "20"], "max_sequence_length must be at least 48"),
+        (["--keys", 10], "keys must be a positive multiple of 4. Received: keys=10"),
+        (["--keys", 8, "--heads", *LOCAL], "--keys and --heads are mutually exclusive"),
     ],
 )
 def test_bad_arguments_give_one_line_before_weights_are_read(
     run, llama, tmp_path, monkeypatch, options, part
 ):
-    if part != "max_sequence_length must be at least 48":
-        monkeypatch.setattr("rt_keras.models.adapted.folders.TensorFiles.read", None)
+    monkeypatch.setattr("rt_keras.models.adapted.folders.TensorFiles.read", None)
     status, _, error = adapt(run, llama, tmp_path / "preset", *options)
     assert_one_line(status, error, part)
     assert not (tmp_path / "preset").exists()
 
 
-def test_bad_folders_give_one_line(run, llama, preset, tmp_path):
+def test_bad_folders_give_one_line(run, llama, preset, tmp_path, monkeypatch):
     status, _, error = adapt(run, tmp_path / "nothing", tmp_path / "preset")
     assert_one_line(status, error, "model must be an existing folder")
     status, _, error = adapt(run, preset, tmp_path / "preset", "--heads", *LOCAL)
@@ -129,11 +121,10 @@ def test_bad_folders_give_one_line(run, llama, preset, tmp_path):
     status, _, error = adapt(run, llama, preset)
     assert_one_line(status, error, "already exists; name a new")
 
-
-def test_a_preset_that_cannot_be_written_leaves_nothing(run, llama, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("the disk is full")
 
+    # A preset that cannot be written leaves nothing.
     monkeypatch.setattr("rt_keras.models.adapted.saving.SavedWhole.save_to_preset", fail)
     status, _, error = adapt(run, llama, tmp_path / "preset")
     assert_one_line(status, error, "the disk is full")
@@ -144,45 +135,37 @@ def test_models_that_commands_cannot_use_give_one_line(run, llama, preset, tmp_p
     generate = ["generate", "--prompt", "the", "--model"]
     status, _, error = run(*generate, llama)
     assert_one_line(status, error, "a model of type 'llama'", "`rt-keras adapt` converts")
-    task = keras_hub.models.BertTextClassifier(
-        keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12), num_classes=3
-    )
-    task.save_to_preset(tmp_path / "bert")
+    backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    keras_hub.models.BertTextClassifier(backbone, 3).save_to_preset(tmp_path / "bert")
     status, _, error = run(*generate, tmp_path / "bert")
     assert_one_line(status, error, "BertTextClassifier, which is not a model", "`rt-keras adapt`")
-    rt_keras.adapt(task, [FullHeads(2)]).save_to_preset(tmp_path / "adapted")
-    status, _, error = run(*generate, tmp_path / "adapted")
-    message = "only causal language models and text embedders can be used here"
-    assert_one_line(status, error, message)
-
-
-def test_damaged_weights_give_one_line(run, preset, tmp_path):
-    import shutil
-
+    # A weight that changed.
     copy = shutil.copytree(preset, tmp_path / "copy")
     weights = copy / "model.weights.h5"
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1
     weights.write_bytes(content)
-    status, _, error = run("generate", "--model", copy, "--prompt", "the")
+    status, _, error = run(*generate, copy)
     assert_one_line(status, error, "model.weights.h5 is damaged")
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
-def test_dtypes_are_kept(run, llama, tmp_path, dtype):
-    assert adapt(run, llama, tmp_path / "preset", "--dtype", dtype)[0] == 0
-    loaded = experiment.load_model(tmp_path / "preset")
-    assert loaded.backbone.dtype_policy.name == dtype
-    assert loaded.weights[0].dtype == keras.dtype_policies.get(dtype).variable_dtype
+def test_encoders(run, tmp_path):
+    backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    backbone.save_to_preset(tmp_path / "bert")
+    output = tmp_path / "preset"
+    assert adapt(run, tmp_path / "bert", output, "--heads", "clustered.num_heads=2")[0] == 0
+    status, _, error = run("generate", "--model", output, "--prompt", "a")
+    assert_one_line(status, error, "holds only a AdaptedBertBackbone")
+    heads = ["--heads", "causal_clustered.num_heads=2"]
+    status, _, error = adapt(run, tmp_path / "bert", tmp_path / "other", *heads)
+    assert_one_line(status, error, "in the encoder, use model.clustered")
 
 
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["--prompt", "the", "--stop", "no such"], ["--stop must be tokens", "'no such'"]),
         (["--prompt", "\udcff"], ["prompt must be valid UTF-8"]),
         (["--prompt", "the cat", "--max-length", 3], ["prompt must have at most 3 tokens"]),
-        (["--prompt", "the", "--label", 0], ["--label does not apply"]),
     ],
 )
 def test_bad_prompts_give_one_line(run, preset, options, parts):
@@ -190,115 +173,22 @@ def test_bad_prompts_give_one_line(run, preset, options, parts):
     assert_one_line(status, error, *parts)
 
 
-@pytest.mark.end_to_end
-def test_texts_are_continued_alike_at_once_and_streamed(run, preset, tmp_path):
+@pytest.mark.slow
+def test_adapted_models_generate_and_are_scored_and_analyzed(run, preset, books, tmp_path):
     figures = tmp_path / "figures.json"
-    options = ["--max-length", 24, "--json", figures]
-    for sampler in ("greedy", "random"):
-        command = ["generate", "--model", preset, "--sampler", sampler, *options]
-        assert run(*command, "--prompt", "the cat")[0] == 0
-        text = json.loads(figures.read_text())["text"]
-        assert text.startswith("the cat")
-        assert run(*command, "--prompt", "the cat", "--stream")[0] == 0
-        assert json.loads(figures.read_text())["text"] == text
-    assert run(*command, "--prompt", "the cat", "a", "--sampler", "greedy")[0] == 0
-    assert [text[:1] for text in json.loads(figures.read_text())["texts"]] == ["t", "a"]
-    stop = ["--stop", "<|endoftext|>", "<|im_end|>", "--sampler", "beam", "--num-beams", 2]
-    assert run(*command[:3], *options, "--prompt", "the", *stop)[0] == 0
-
-
-@pytest.mark.end_to_end
-def test_texts_are_scored_and_analyzed(run, preset, books, tmp_path):
-    figures = tmp_path / "figures.json"
+    command = ["generate", "--model", preset, "--max-length", 16, "--json", figures]
+    command += ["--prompt", "the cat", "--stop", "<|endoftext|>", "<|im_end|>"]
+    assert run(*command)[0] == 0
+    text = json.loads(figures.read_text())["text"]
+    assert text.startswith("the cat") and run(*command, "--stream")[0] == 0
+    assert json.loads(figures.read_text())["text"] == text
     options = ["--model", preset, "--data", books, "--json", figures]
-    scores = {}
-    for context in ("window", "sliding", "stateful"):
-        assert run("evaluate", *options, "--context", context)[0] == 0
-        scores[context] = json.loads(figures.read_text())
-        assert scores[context]["bytes"] == sum(x.stat().st_size for x in (books / "test").iterdir())
-    assert len({score["tokens"] for score in scores.values()}) == 1
+    assert run("evaluate", *options, "--context", "stateful")[0] == 0
+    stateful = json.loads(figures.read_text())
+    assert stateful["bytes"] == sum(x.stat().st_size for x in (books / "test").iterdir())
     assert run("evaluate", *options, "--sequence-length", 1000)[0] == 0
     whole = json.loads(figures.read_text())["nats_per_token"]
-    assert whole == pytest.approx(scores["stateful"]["nats_per_token"], rel=0.02)
+    assert whole == pytest.approx(stateful["nats_per_token"], rel=0.02)
     few = ["--sequences", 1, "--sequence-length", 24]
-    assert run("analyze", "causality", *options, *few, "--positions", 2)[0] == 0
-    assert json.loads(figures.read_text())["share_changed"] == 0
-    assert run("analyze", "heads", *options, *few)[0] == 0
-    (row, _) = json.loads(figures.read_text())["divergences"]
-    assert row["kinds"] == ["LocalHeads", "LocalHeads"]
     status, _, error = run("analyze", "clusters", *options, *few)
     assert_one_line(status, error, "must have heads with clusters")
-
-
-@pytest.mark.end_to_end
-def test_clusters_of_adapted_models(run, llama, books, tmp_path):
-    heads = ["routing.num_heads=4", "routing.num_clusters=2", "routing.window_size=8"]
-    assert adapt(run, llama, tmp_path / "preset", "--heads", *heads)[0] == 0
-    options = ["--model", tmp_path / "preset", "--data", books, "--sequence-length", 24]
-    figures = tmp_path / "figures.json"
-    assert run("analyze", "clusters", *options, "--sequences", 2, "--json", figures)[0] == 0
-    heads = json.loads(figures.read_text())["heads"]
-    assert len(heads) == 2 * 2 * 4 and {head["kind"] for head in heads} == {"RoutingHeads"}
-
-
-@pytest.mark.end_to_end
-def test_a_context_that_heads_do_not_allow_gives_one_line(run, llama, books, tmp_path):
-    assert adapt(run, llama, tmp_path / "preset")[0] == 0
-    options = ["--model", tmp_path / "preset", "--data", books, "--context", "stateful"]
-    status, _, error = run("evaluate", *options)
-    assert_one_line(status, error, "FullHeads see the whole sequence")
-
-
-@pytest.mark.end_to_end
-def test_adapted_models_are_exported(run, preset, tmp_path):
-    status, shown, _ = run("export", "--model", preset, "--output", tmp_path / "exported")
-    assert status == 0 and "score, score_text, generate, new_state" in shown
-    assert "from TensorFlow Text" in shown
-    assert (tmp_path / "exported" / "1" / "saved_model.pb").is_file()
-
-
-def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
-    figures = tmp_path / "figures.json"
-    status, _, _ = adapt(run, llama, tmp_path / "preset", "--keys", 64, "--json", figures)
-    assert status == 0
-    (layer, _) = json.loads(figures.read_text())["layers"]
-    assert "FirstTokens(num_first_tokens=4), SelectedBlocks(block_size=4, num_blocks=16" in layer
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--keys", 10], "keys must be a positive multiple of 4. Received: keys=10"),
-        (["--keys", 0], "keys must be a positive multiple of 4. Received: keys=0"),
-        (["--keys", -4], "keys must be a positive multiple of 4. Received: keys=-4"),
-        (["--keys", 8, "--heads", *LOCAL], "--keys and --heads are mutually exclusive"),
-        (["--keys", 8, "--layers", 0], "--layers needs --heads"),
-    ],
-)
-def test_bad_budgets(run, llama, tmp_path, options, message):
-    status, _, error = adapt(run, llama, tmp_path / "preset", *options)
-    assert_one_line(status, error, message)
-    assert not (tmp_path / "preset").exists()
-
-
-@pytest.mark.parametrize("keys", ["2.5", "true", "many"])
-def test_a_budget_that_is_no_integer(capsys, keys):
-    from rt_keras import cli
-
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["adapt", "--model", "any", "--output", "any", "--keys", keys])
-    assert stopped.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"rt-keras adapt: error: argument --keys: invalid int value: '{keys}'"
-
-
-@pytest.mark.end_to_end
-def test_a_budget_above_the_text_is_full_attention(run, llama, tmp_path):
-    assert adapt(run, llama, tmp_path / "preset", "--keys", 10**8)[0] == 0
-    original = keras_hub.models.CausalLM.from_preset(str(llama))
-    loaded = experiment.load_model(tmp_path / "preset")
-    np.testing.assert_allclose(logits(loaded), logits(original), atol=1e-5)
-    assert (
-        run("generate", "--model", tmp_path / "preset", "--prompt", "the", "--max-length", 8)[0]
-        == 0
-    )

@@ -41,8 +41,10 @@ def answers_of(folder, questions, passages):
     ]
 
 
-@pytest.mark.end_to_end
-def test_each_question_has_an_answer_and_its_sources(ask_with, index, retrieval_folder):
+@pytest.mark.slow
+def test_each_question_has_an_answer_from_its_sources_or_from_those_kept(
+    ask_with, index, retrieval_folder
+):
     found, output = ask_with(*QUESTIONS, "--top-p", 0)
     passages = index.search(QUESTIONS, 2)
     answers = answers_of(retrieval_folder, QUESTIONS, passages)
@@ -51,13 +53,8 @@ def test_each_question_has_an_answer_and_its_sources(ask_with, index, retrieval_
         assert [x["text"] for x in line["sources"]] == [x["text"] for x in sources]
         assert set(line["sources"][0]) == {"document", "title", "text", "score"}
         first = sources[0]
-        assert (
-            f"{answer}\n[1] {first['document']} ({first['score']:.2f}): {first['text']}" in output
-        )
-
-
-@pytest.mark.end_to_end
-def test_kept_passages_answer_all_questions(ask_with, index, retrieval_folder):
+        shown = f"{answer}\n[1] {first['document']} ({first['score']:.2f}): {first['text']}"
+        assert shown in output
     found, _ = ask_with(*QUESTIONS, "--top-p", 0, "--keep-passages")
     passages = index.search(QUESTIONS[:1], 2) * 2
     assert [line["sources"] for line in found] == [found[0]["sources"]] * 2
@@ -66,14 +63,7 @@ def test_kept_passages_answer_all_questions(ask_with, index, retrieval_folder):
     assert [line["answer"] for line in found] == answers
 
 
-@pytest.mark.end_to_end
-def test_a_seed_repeats_answers(ask_with):
-    options = [QUESTIONS[0], "--top-p", 0.9, "--max-length", 4, "--passages", 1]
-    first, again, other = (ask_with(*options, "--seed", seed)[0] for seed in (1, 1, 2))
-    assert first == again != other
-    assert len(first[0]["sources"]) == 1 and len(first[0]["answer"]) <= 4
-
-
+@pytest.mark.slow
 def test_without_a_reader_the_passages_are_printed(ask_with, index, monkeypatch):
     monkeypatch.setattr(ask, "SHOWN", 10)
     found, output = ask_with(QUESTIONS[0], "--passages", 3, reader=False)
@@ -94,17 +84,11 @@ def test_without_a_reader_the_passages_are_printed(ask_with, index, monkeypatch)
     "options, parts",
     [
         (["--index", "nothing"], ["nothing holds no packed data"]),
-        (["--model", "nothing"], ["nothing"]),
         (["--model", "RETRIEVER"], ["holds a retriever model, not a reader"]),
         ([" "], ["QUESTION must not be empty"]),
-        (["caf\udce9"], ["QUESTION must be UTF-8 text"]),
         (["q" * 17], ["at most 16 tokens, question_length. Received: 17 tokens"]),
         (["--passages", 3], ["--passages must be at most 2"]),
-        (["--passages", 0], ["--passages must be at least 1. Received: 0"]),
-        (["--max-length", 0], ["--max-length must be at least 1. Received: 0"]),
         (["--top-p", 1.5], ["--top-p must be from 0 to 1. Received: 1.5"]),
-        (["--top-p", -0.1], ["--top-p must be from 0 to 1. Received: -0.1"]),
-        (["--top-p", "nan"], ["--top-p must be from 0 to 1. Received: nan"]),
     ],
 )
 def test_wrong_use_is_refused_in_one_line(run, retrieval_folder, options, parts):

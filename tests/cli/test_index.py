@@ -7,6 +7,7 @@ from tests.cli.checks import assert_one_line
 from tests.retrieval import made
 
 
+@pytest.mark.slow
 def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
     command = ["index", "--documents", retrieval_folder / "documents.jsonl"]
     command += ["--retriever", retrieval_folder / "retriever", "--output", tmp_path / "index"]
@@ -28,17 +29,12 @@ def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
     "changes, parts",
     [
         ({"--documents": "nothing"}, ["--documents is nothing, which does not exist"]),
-        ({"--documents": "."}, [".txt"]),
         ({"--documents": "other.csv"}, [".jsonl or .json"]),
         ({"--documents": "twice.jsonl"}, ["two with the id 'sky'"]),
-        ({"--documents": "empty.jsonl"}, ["has no documents"]),
         ({"--documents": "bad.jsonl"}, ["bad.jsonl, line 1: it is not UTF-8 text"]),
-        ({"--retriever": "nothing"}, ["nothing"]),
         ({"--retriever": "READER"}, ["holds a reader model, not a retriever"]),
         ({"--passage-length": 31}, ["must be at most 30", "Received: "]),
-        ({"--passage-length": 0}, ["length must be", "0"]),
         ({"--overlap": 30}, ["overlap must be from 0 to 29"]),
-        ({"--overlap": -1}, ["overlap must be from 0 to 29"]),
     ],
 )
 def test_wrong_use_is_refused_in_one_line(
@@ -46,7 +42,6 @@ def test_wrong_use_is_refused_in_one_line(
 ):
     monkeypatch.chdir(tmp_path)
     made.write_documents(tmp_path / "twice.jsonl", made.LINES + made.LINES[:1])
-    (tmp_path / "empty.jsonl").write_text("\n")
     (tmp_path / "bad.jsonl").write_bytes(b'{"id": "\xff"}\n')
     (tmp_path / "other.csv").write_text("a,b\n")
     options = {

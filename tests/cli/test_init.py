@@ -12,50 +12,19 @@ from rt_keras.callbacks.stop_at_signal import Stopped
 from tests.cli.checks import assert_one_line
 
 COMMANDS = [
-    ["adapt"],
-    ["analyze"],
-    ["analyze", "causality"],
-    ["analyze", "clusters"],
-    ["analyze", "heads"],
-    ["benchmark"],
-    ["benchmark", "attention"],
-    ["benchmark", "compare"],
-    ["benchmark", "decode"],
-    ["benchmark", "documents"],
-    ["benchmark", "speech"],
-    ["benchmark", "retrieval"],
-    ["benchmark", "answers"],
-    ["benchmark", "images"],
-    ["benchmark", "input"],
-    ["benchmark", "model"],
-    ["benchmark", "plot"],
-    ["benchmark", "quality"],
-    ["configs"],
-    ["convert"],
-    ["convert", "t2t"],
-    ["doctor"],
-    ["evaluate"],
-    ["export"],
-    ["transcribe"],
-    ["index"],
-    ["retrieve"],
-    ["ask"],
-    ["vocabulary"],
-    ["generate"],
-    ["launch"],
-    ["quickstart"],
-    ["tpu-check"],
-    ["train"],
+    *["analyze causality", "analyze clusters", "analyze heads", "analyze attention", "convert t2t"],
+    *(f"benchmark {name}" for name in ("attention", "quality", "pretrained", "compare", "plot")),
+    *cli.COMMANDS,
 ]
 
 
-@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_every_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.main([*command, "--help"])
+        cli.main([*command.split(), "--help"])
     assert stopped.value.code == 0
-    help_text = capsys.readouterr().out
-    assert f"example: rt-keras {' '.join(command)}" in " ".join(help_text.split())
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert f"example: rt-keras {command}" in help_text
 
 
 def test_the_version_is_that_of_the_package(capsys):
@@ -63,10 +32,6 @@ def test_the_version_is_that_of_the_package(capsys):
         cli.main(["--version"])
     assert stopped.value.code == 0
     assert capsys.readouterr().out == f"rt_keras {rt_keras.__version__}\n"
-
-
-def test_every_command_is_tested_above():
-    assert sorted(cli.COMMANDS) == sorted({command[0] for command in COMMANDS})
 
 
 def test_help_imports_nothing_heavy():
@@ -101,12 +66,6 @@ def test_python_m_rt_keras_is_the_command_and_fails_without_a_trace():
     command = [sys.executable, "-m", "rt_keras", "configs", "--json", __file__ + "/figures.json"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert_one_line(result.returncode, result.stderr, "--json must be a file that can be written")
-
-
-def test_a_file_for_figures_that_cannot_be_written_is_refused_first(run):
-    status, output, error = run("configs", "--json", __file__ + "/figures.json")
-    assert_one_line(status, error, "--json must be a file that can be written")
-    assert output == ""
 
 
 def test_figures_with_an_error_are_written_before_it_is_reported(run, monkeypatch, tmp_path):

@@ -3,19 +3,23 @@ import shutil
 
 import pytest
 
+from rt_keras import models, serving
+from rt_keras.cli import quickstart
+from rt_keras.serving import score
+from rt_keras.training import config
+from rt_keras.training import run as training
 from tests.cli.checks import assert_one_line
 
 
-@pytest.fixture
-def tiny_quickstart(tiny_settings, monkeypatch):
-    """Replaces the configuration of the quick start by one that trains in seconds."""
-    from rt_keras.training import config
-
+@pytest.mark.slow
+def test_a_trained_model_is_scored_sampled_and_exported_and_its_export_compared(
+    run, tiny_settings, tiny_run, tmp_path, monkeypatch
+):
+    # A run that has finished.
     monkeypatch.setattr(config, "load_config", lambda name: config.make_config(tiny_settings))
-
-
-@pytest.mark.end_to_end
-def test_a_model_is_trained_scored_sampled_and_exported(run, tiny_quickstart, tmp_path):
+    monkeypatch.setattr(
+        training, "train", lambda _, folder: shutil.copytree(tiny_run, folder) and {}
+    )
     folder, figures = tmp_path / "quickstart", tmp_path / "figures.json"
     status, output, error = run("quickstart", "--output", folder, "--json", figures)
     assert status == 0, error
@@ -23,22 +27,15 @@ def test_a_model_is_trained_scored_sampled_and_exported(run, tiny_quickstart, tm
     assert found["export_agrees"] and found["sample"] in output
     assert found["bits_per_byte"] == found["evaluation"]["bits_per_byte"]
     assert f"gzip -9 {found['gzip_bits_per_byte']:.4f} bits per byte" in output
-    assert (folder / "saved_model" / "1" / "saved_model.pb").is_file()
+    exported = folder / "saved_model" / "1"
+    assert (exported / "saved_model.pb").is_file()
 
-
-@pytest.mark.end_to_end
-def test_an_export_with_other_scores_is_an_error(
-    run, tiny_quickstart, tiny_run, tmp_path, monkeypatch
-):
-    from rt_keras.serving import score
-    from rt_keras.training import run as training
-
-    # A run with these settings that has finished.
-    monkeypatch.setattr(
-        training, "train", lambda _, folder: shutil.copytree(tiny_run, folder) and {}
-    )
+    # An export with other scores, and nothing else again.
+    monkeypatch.setattr(serving, "export_saved_model", lambda *_: exported)
     monkeypatch.setattr(score, "score_in_new_process", lambda path, ids: [[0.0] * len(ids[0])])
-    status, _, error = run("quickstart", "--output", tmp_path / "quickstart")
+    monkeypatch.setattr(quickstart, "evaluate", lambda *_: {"bits_per_byte": 1.0})
+    monkeypatch.setattr(models.RoutingTransformerCausalLM, "generate", lambda *_, **__: "def")
+    status, _, error = run("quickstart", "--output", tmp_path / "again")
     assert_one_line(status, error, "the exported model's scores in a new process differ")
 
 

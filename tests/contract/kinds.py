@@ -167,16 +167,15 @@ def layers():
     return found
 
 
-# The names of all kinds, as parameters of tests; those that are slow run end to end.
-END_TO_END = (
+# The names of all kinds, as parameters of tests; those that take seconds are slow.
+SLOW = (
     "ContentBlocksHeads",
     "NeighbourBlocksHeads",
     "RecentBlocksHeads",
+    "RoutedBlocksHeads",
+    "RoutingMemoryHeads",
 )
-NAMES = [
-    pytest.param(name, marks=[pytest.mark.end_to_end] if name in END_TO_END else [])
-    for name in layers()
-]
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in layers()]
 
 
 def required(layer):

@@ -68,10 +68,20 @@ def inputs(seed=0, dtype="float64"):
 
 def model_of(name, dtype):
     """A functional model: from `inputs` to a dictionary of outputs, one for each form of a kind."""
+    return _model({form: (name, chosen) for form, chosen in forms(name).items()}, dtype)
+
+
+def model_of_all(dtype):
+    """A functional model with an output for each kind, without options."""
+    return _model({name: (name, {}) for name in layers()}, dtype)
+
+
+def _model(cases, dtype):
+    """A functional model of a layer and an output for each of the cases: (kind, options)."""
     wide = "float64" if dtype == "float64" else "float32"
     x = keras.Input([LENGTH, FEATURES], dtype=wide, name="x")
     outputs = {}
-    for form, chosen in forms(name).items():
+    for form, (name, chosen) in cases.items():
         layer = attention(name, chosen, dtype, name=form)
         causal = layer.head_groups[0].takes_causal_mask
         outputs[form] = layer(x, x, use_causal_mask=causal)

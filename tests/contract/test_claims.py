@@ -19,7 +19,7 @@ def test_without_options(name, claim):
     claim(Heads(name, {}))
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.parametrize("name", layers())
 def test_all_values_of_options(name, subtests):
     for chosen in sets_of_values(name):
@@ -130,7 +130,7 @@ def test_an_option_without_effect_is_found_out(monkeypatch):
     assert "max_relative_distance" in kinds.without_effect("ForgetsAnOption")
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.parametrize("name", layers())
 def test_every_option_has_an_effect(name):
     assert kinds.without_effect(name) == []

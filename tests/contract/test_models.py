@@ -1,4 +1,8 @@
-"""Every option, in models: compiled, in lower precision, saved, exported, adapted, rotary."""
+"""Every option, in models: compiled, in lower precision, saved, adapted, rotary.
+
+All kinds without options are in one model, which is trained and exported; each kind with its
+options is for every week.
+"""
 
 import gc
 
@@ -20,15 +24,21 @@ from tests.contract.kinds import (
     layers,
     required,
 )
-from tests.contract.models import FEATURES, attention, forms, inputs, model_of
+from tests.contract.models import (
+    FEATURES,
+    attention,
+    forms,
+    inputs,
+    model_of,
+    model_of_all,
+)
 from tests.contract.ways import agree
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 # The others run end to end.
 ALWAYS = ("FullHeads",)
 KINDS = [
-    pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.end_to_end])
-    for name in layers()
+    pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.slow]) for name in layers()
 ]
 
 
@@ -62,6 +72,7 @@ def outputs_agree(found, expected):
         agree(output, expected[form], form)
 
 
+@pytest.mark.slow
 def test_compiled(model_in_float64):
     model, expected = model_in_float64
     compiled = tf.function(lambda x: model(x, training=False), jit_compile=True)
@@ -73,20 +84,22 @@ def test_saved_and_loaded(model_in_float64, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     outputs_agree(loaded(inputs()), expected)
-    model.save_weights(tmp_path / "model.weights.h5")
-    fresh = keras.Model.from_config(model.get_config())
-    fresh.load_weights(tmp_path / "model.weights.h5")
-    outputs_agree(fresh(inputs()), expected)
 
 
-def test_exported(model_in_float64, tmp_path):
-    model, expected = model_in_float64
-    model.export(tmp_path / "model", verbose=False)
-    loaded = tf.saved_model.load(tmp_path / "model")
+def is_exported(model, expected, folder):
+    model.export(folder, verbose=False)
+    loaded = tf.saved_model.load(folder)
     outputs_agree(loaded.serve({key: tf.constant(x) for key, x in inputs().items()}), expected)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.weekly
+def test_exported(model_in_float64, tmp_path):
+    is_exported(*model_in_float64, tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.weekly)]
+)
 def test_trains_in_any_precision(name, dtype):
     model = model_of(name, dtype)
     compute = keras.DTypePolicy(dtype).compute_dtype
@@ -106,24 +119,32 @@ def test_trains_in_any_precision(name, dtype):
         assert np.all(np.isfinite(gradient)), variable.path
 
 
-def test_fits_in_float64(name):
-    model = model_of(name, "float64")
+def changed_by_fit(model):
+    """The names of the layers of which a variable has changed after a step of training."""
+    before = [np.array(x) for x in model.trainable_variables]
     has_centroids = any(
         isinstance(group, CentroidHeads)
         for layer in model.layers
         for group in getattr(layer, "head_groups", ())
     )
-    before = [np.array(x) for x in model.trainable_variables]
     # With one output there are no metrics of each, which Keras would make while it traces the step
     # and then trace it again.
-    model = keras.Model(model.input, keras.layers.Concatenate(dtype="float64")(model.outputs))
-    model.compile("sgd", "mse", jit_compile=False)
-    targets = np.zeros([BATCH, *model.output.shape[1:]])
-    model.fit(inputs(), targets, verbose=0, callbacks=[CentroidEMA()] if has_centroids else [])
-    assert all(np.all(np.isfinite(x)) for x in model.get_weights())
-    assert any(np.any(a != b) for a, b in zip(before, model.trainable_variables))
+    trained = keras.Model(model.input, keras.layers.Concatenate(dtype="float64")(model.outputs))
+    trained.compile("sgd", "mse", jit_compile=False)
+    targets = np.zeros([BATCH, *trained.output.shape[1:]])
+    callbacks = [CentroidEMA()] if has_centroids else []
+    trained.fit(inputs(), targets, verbose=0, callbacks=callbacks)
+    assert all(np.all(np.isfinite(x)) for x in trained.get_weights())
+    after = zip(before, model.trainable_variables)
+    return {variable.path.partition("/")[0] for old, variable in after if np.any(old != variable)}
 
 
+@pytest.mark.weekly
+def test_fits_in_float64(name):
+    assert changed_by_fit(model_of(name, "float64"))
+
+
+@pytest.mark.slow
 def test_rotary_positions(name):
     x = inputs()["x"]
     for form, chosen in forms(name).items():
@@ -161,3 +182,15 @@ def test_adapted(name):
         restored = rt_keras.restore(adapted)
         if not heads.share_qk:
             agree(restored(inputs()["x"]), model(inputs()["x"]), form)
+
+
+@pytest.mark.slow
+def test_one_model_of_all_kinds_is_trained_and_exported_and_its_weights_are_saved_alone(tmp_path):
+    model = model_of_all("float64")
+    expected = {kind: np.asarray(output) for kind, output in model(inputs()).items()}
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh = keras.Model.from_config(model.get_config())
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    outputs_agree(fresh(inputs()), expected)
+    is_exported(model, expected, tmp_path / "model")
+    assert changed_by_fit(model) == {*layers()}

@@ -1,11 +1,13 @@
 """Every kind of heads with every option: right in all ways, or refused by name when it is built.
 
-Sets of options that have all values and all pairs run end to end; a seeded sample of single options
-and of pairs always does.
+A sample of single options and of pairs is fast; all values, pairs that the commit draws, and
+combinations of three and more are slow; all pairs are for every week.
 """
 
 import functools
 import random
+import subprocess
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -29,8 +31,8 @@ from tests.contract.ways import compute_the_same
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 
 
-def sampled(cases, count):
-    return random.Random(0).sample(list(cases), count)
+def sampled(cases, count, seed=0):
+    return random.Random(seed).sample(list(cases), count)
 
 
 def is_right_or_refused(name, chosen, **sizes):
@@ -54,7 +56,7 @@ def test_one_option(case):
     is_right_or_refused(*case, sizes=(1, 7), starts=(5,))
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.parametrize("name", layers())
 def test_all_values_of_options(name, subtests):
     for chosen in sets_of_values(name):
@@ -74,7 +76,20 @@ def test_two_options(case):
     of_several_options(*case)
 
 
-@pytest.mark.end_to_end
+def commit():
+    """The name of the commit, so that each draws others; "" without a history."""
+    command = ["git", "rev-parse", "HEAD"]
+    run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return run.stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", sampled(pairs(), 60, commit()), ids=label)
+def test_two_options_drawn_by_the_commit(case):
+    is_right_or_refused(*case, sizes=(7,), starts=(9,))
+
+
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", layers())
 def test_all_pairs_of_options(name, subtests):
     for chosen in sets_of_pairs(name):
@@ -103,8 +118,8 @@ def combinations(draw):
     return name, {option: draw(strategies.sampled_from(values[option])) for option in chosen}
 
 
-@pytest.mark.end_to_end
-@hypothesis.settings(max_examples=100, derandomize=True, database=None)
+@pytest.mark.slow
+@hypothesis.settings(max_examples=50, derandomize=True, database=None)
 @hypothesis.given(combinations())
 def test_three_options_and_more(case):
     of_several_options(*case)

@@ -1,7 +1,11 @@
-"""Small data sets in the format of TensorFlow Datasets."""
+"""Small data sets in the format of TensorFlow Datasets, and the order of training batches."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
+
+from rt_keras.data import tfds_sets
 
 
 def write_set(name, data_dir, splits):
@@ -21,6 +25,13 @@ def write_set(name, data_dir, splits):
             lambda self, _: {split: enumerate(examples) for split, examples in splits.items()},
         )
         builder.download_and_prepare(download_config=here)
+
+
+def prepared(builder):
+    """Prepares a set and returns the examples of each split."""
+    tfds_sets.prepare(builder)
+    splits = {split: tfds_sets.read(builder, split) for split in builder.info.splits}
+    return {split: list(examples.as_numpy_iterator()) for split, examples in splits.items()}
 
 
 def write_questions(data_dir, **counts):
@@ -43,3 +54,38 @@ def write_questions(data_dir, **counts):
         }
 
     write_set("squad", data_dir, {x: list(map(question, range(n))) for x, n in counts.items()})
+
+
+def hashed(batch):
+    """A preprocessor that needs no time to be traced: inputs, labels and weights of texts."""
+    texts = [batch[name] for name in sorted(batch) if batch[name].dtype == tf.string]
+    found = [tf.strings.to_hash_bucket_fast(text, 10**9) for text in texts]
+    return tuple(found), found[0], tf.ones_like(found[0])
+
+
+def check_order(read, rounding=0.0):
+    """Checks that a training batch depends on its number and the seed alone, and is shared.
+
+    Args:
+        read: function of `seed`, `first_batch` and `share` that returns batches of an even number
+            of rows.
+        rounding: float, by how much values of one batch may differ. Defaults to 0.
+
+    Returns:
+        The batches of the seed 1, a `tf.data.Dataset`.
+    """
+
+    def equal(*batches):
+        tf.nest.map_structure(
+            lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=rounding), *batches
+        )
+
+    def halves(batch):
+        return tf.nest.map_structure(lambda x: x[len(x) // 2 :], batch)
+
+    batches = read(seed=1)
+    whole = list(batches.take(6))
+    equal(list(read(seed=1, first_batch=2, share=(1, 2)).take(4)), list(map(halves, whole[2:])))
+    with pytest.raises(AssertionError):
+        equal(list(read(seed=2).take(6)), whole)
+    return batches

@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from rt_keras.data.batches import check_at_least_one, filled_batches, prepared
+from rt_keras.data.batches import filled_batches, prepared
 
 
 def numbers(count):
@@ -20,11 +20,6 @@ def test_the_last_batch_is_filled_up():
     assert second["name"].tolist() == [b"3", b"4", b""]
 
 
-def test_batches_that_are_full_already():
-    assert [real.all() for _, real in filled_batches(numbers(4), 2).as_numpy_iterator()] == [1, 1]
-    assert list(filled_batches(numbers(0), 2)) == []
-
-
 def test_what_is_not_real_weighs_nothing_in_any_shape():
     def prepare(batch):
         return batch, batch["x"], tf.ones([3, 2, 1], tf.bool)
@@ -36,7 +31,7 @@ def test_what_is_not_real_weighs_nothing_in_any_shape():
     assert weights.numpy().tolist() == [[[1], [1]]] * 3
 
 
-def test_bad_numbers():
-    check_at_least_one(some=1)
+def test_full_batches_and_bad_numbers():
+    assert [real.all() for _, real in filled_batches(numbers(4), 2).as_numpy_iterator()] == [1, 1]
     with pytest.raises(ValueError, match="batch_size must be at least 1. Received: batch_size=0"):
         filled_batches(numbers(1), 0)

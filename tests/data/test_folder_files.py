@@ -11,12 +11,6 @@ def test_hidden_files_and_folders_are_left_out(tmp_path):
     assert list_files(tmp_path, (".txt", ".md"), ["skip"]) == ["a.md", "sub/c.txt"]
 
 
-def test_a_suffix_may_be_in_capitals(tmp_path):
-    for name in ("A.WAV", "b.wav", "c.Wav", "d.wave"):
-        (tmp_path / name).write_text("")
-    assert list_files(tmp_path, ".wav") == ["A.WAV", "b.wav", "c.Wav"]
-
-
 def test_what_cannot_be_listed_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="must exist.*no_such_folder"):
         list_files(tmp_path / "no_such_folder", ".txt")

@@ -38,12 +38,9 @@ def loaded(folder, split, data_dir):
 @pytest.mark.parametrize("end", ["", ".gz"])
 def test_images_and_labels_are_those_of_the_files(end, tmp_path):
     written = write_folder(tmp_path / "idx", end)
-    splits = {
-        split: loaded(tmp_path / "idx", split, tmp_path / "prepared")
-        for split in ("train", "validation", "test")
-    }
-    assert [len(images) for images in splits.values()] == [18, 2, 3]
-    for example in sum(splits.values(), []):
+    splits = [loaded(tmp_path / "idx", x, tmp_path) for x in ("train", "validation", "test")]
+    assert list(map(len, splits)) == [18, 2, 3]
+    for example in sum(splits, []):
         number = example["images"][0, 0, 0]
         assert example["labels"] == number % 3
         np.testing.assert_array_equal(example["images"][..., 0], written[number])
@@ -58,74 +55,41 @@ def test_channels_a_split_for_validation_and_no_labels(tmp_path):
     assert train[0].keys() == {"images"} and train[0]["images"].shape == (4, 5, 3)
 
 
-def test_files_that_have_changed_are_read_again(tmp_path):
-    folder = tmp_path / "idx"
-    write_folder(folder)
-    before = loaded(folder, "test", tmp_path)
-    write_idx(folder / "t10k-images-idx3-ubyte", images_of(5))
-    write_idx(folder / "t10k-labels-idx1-ubyte", np.zeros([5]))
-    assert (len(before), len(loaded(folder, "test", tmp_path))) == (3, 5)
-
-
-def cut(path, count):
-    path.write_bytes(path.read_bytes()[:count])
-
-
 @pytest.mark.parametrize(
-    ("break_it", "message"),
+    "name, content, message",
     [
-        (
-            lambda x: cut(x / "train-images-idx3-ubyte", -1),
-            "truncated or damaged: it must have 400",
-        ),
-        (
-            lambda x: cut(x / "train-images-idx3-ubyte", 3),
-            "train-images-idx3-ubyte is truncated, or",
-        ),
-        (
-            lambda x: (x / "t10k-images-idx3-ubyte").write_text("a text"),
-            "not an IDX file of unsign",
-        ),
-        (
-            lambda x: write_idx(x / "train-images-idx3-ubyte", images_of(20), 13),
-            "of unsigned bytes",
-        ),
-        (
-            lambda x: write_idx(x / "train-images-idx3-ubyte", np.arange(20)),
-            "has 1 dimensions; it must have 3 or 4: are its labels and images exchanged",
-        ),
-        (
-            lambda x: write_idx(x / "train-labels-idx1-ubyte", np.arange(19)),
-            "train-labels-idx1-ubyte has 19 labels for the 20 images of train-images",
-        ),
-        (
-            lambda x: write_idx(x / "t10k-images-idx3-ubyte", images_of(3, (5, 5))),
-            "t10k-images-idx3-ubyte has images of 5 x 5, and train-images-idx3-ubyte of 4 x 5",
-        ),
-        (lambda x: (x / "t10k-labels-idx1-ubyte").unlink(), "labels for all splits or for none"),
-        (
-            lambda x: write_idx(x / "b-train-images-idx3-ubyte.gz", images_of(20)),
-            "several files of train images: b-train-images-idx3-ubyte.gz, train-images-idx3-ubyte",
-        ),
+        ("train-images-idx3-ubyte", -1, "truncated or damaged: it must have 400"),
+        ("train-images-idx3-ubyte", 3, "train-images-idx3-ubyte is truncated, or"),
+        ("train-images-idx3-ubyte", np.arange(20), "has 1 dimensions; it must have 3 or 4: are"),
+        ("train-labels-idx1-ubyte", np.arange(19), "has 19 labels for the 20 images of train-im"),
+        ("t10k-images-idx3-ubyte", images_of(3, (5, 5)), "images of 5 x 5, and train-.* of 4 x 5"),
+        ("t10k-labels-idx1-ubyte", None, "labels for all splits or for none"),
+        ("b-train-images-idx3-ubyte.gz", np.arange(9), "several files of train images: b-train-"),
     ],
 )
-def test_folders_that_are_damaged_are_refused(break_it, message, tmp_path):
+def test_folders_that_are_damaged_are_refused(name, content, message, tmp_path):
     folder = tmp_path / "idx"
     write_folder(folder)
-    break_it(folder)
+    if content is None:
+        (folder / name).unlink()
+    elif isinstance(content, int):
+        (folder / name).write_bytes((folder / name).read_bytes()[:content])
+    else:
+        write_idx(folder / name, content)
     with pytest.raises(ValueError, match=message):
         loaded(folder, "train", tmp_path)
 
 
-def test_truncated_compressed_files_are_refused(tmp_path):
+def test_other_numbers_truncated_compressed_files_and_folders_without_images(tmp_path):
     folder = tmp_path / "idx"
     write_folder(folder, ".gz")
-    cut(folder / "train-images-idx3-ubyte.gz", -20)
+    path = folder / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match="train-images-idx3-ubyte.gz is truncated or damaged"):
         loaded(folder, "train", tmp_path)
-
-
-def test_folders_without_images_are_refused(tmp_path):
+    write_idx(path, images_of(20), 13)
+    with pytest.raises(ValueError, match="of unsigned bytes"):
+        loaded(folder, "train", tmp_path)
     with pytest.raises(FileNotFoundError, match="must hold files like train-images-idx3-ubyte"):
         IdxImages(tmp_path)
     with pytest.raises(FileNotFoundError, match="must be a folder of IDX files"):

@@ -1,19 +1,12 @@
 import subprocess
 import sys
 
-import pytest
-
 from rt_keras import data
 
 
 def test_all_names_are_there():
     assert all(callable(getattr(data, name)) for name in data.__all__)
     assert set(data.__all__) <= set(dir(data))
-
-
-def test_unknown_name():
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = data.nothing
 
 
 def test_heavy_packages_are_not_imported_before_they_are_used():

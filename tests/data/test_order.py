@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rt_keras.data.order import batches_of_numbers, rows_of_share
 
@@ -9,9 +11,10 @@ def numbers(count, batch_size, batches, **options):
     return np.stack(list(found.as_numpy_iterator()))
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 64, 1000])
-def test_a_pass_is_a_permutation(count):
-    for order in numbers(count, count, 3):
+@settings(max_examples=6)
+@given(st.integers(1, 1000), st.integers(0, 9))
+def test_a_pass_is_a_permutation(count, seed):
+    for order in numbers(count, count, 3, seed=seed):
         assert sorted(order) == list(range(count))
 
 
@@ -22,8 +25,8 @@ def test_orders_differ_between_passes_and_seeds():
     assert np.abs(correlations).max() < 0.016
 
 
-@pytest.mark.parametrize("count", [10**6, 10**9])
-def test_neighbors_are_far_apart(count):
+def test_neighbors_are_far_apart():
+    count = 10**9
     order = numbers(count, 10_000, 1)[0]
     assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.05
     assert 0.3 < np.abs(np.diff(order)).mean() / count < 0.37
@@ -36,28 +39,23 @@ def test_a_batch_may_hold_the_end_of_a_pass_and_the_start_of_the_next():
     np.testing.assert_array_equal(numbers(5, 10, 3).reshape(6, 5), found)
 
 
+@pytest.mark.slow
 def test_batches_depend_on_their_number_alone():
+    assert batches_of_numbers(9, 4, 0, share=(1, 2)).element_spec.shape == (2,)
     whole = numbers(50, 12, 20, seed=3)
     np.testing.assert_array_equal(numbers(50, 12, 9, seed=3, first_batch=11), whole[11:])
-    for workers in (2, 3, 12):
+    for workers in (3, 12):
         shares = [numbers(50, 12, 20, seed=3, share=(w, workers)) for w in range(workers)]
         np.testing.assert_array_equal(np.concatenate(shares, axis=1), whole)
-
-
-def test_shapes_are_known():
-    assert batches_of_numbers(9, 4, 0, share=(1, 2)).element_spec.shape == (2,)
 
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="count must be at least 1"):
         batches_of_numbers(0, 1, 0)
-    with pytest.raises(
-        ValueError, match="first_batch must be at least 0. Received: first_batch=-1"
-    ):
+    with pytest.raises(ValueError, match="first_batch must be at least 0. Received: first_b"):
         batches_of_numbers(1, 1, 0, first_batch=-1)
-    message = r"batch_size \(data.batch_size\) must be a multiple of .* workers, 4. .* batch_size=6"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="must be a multiple of .* workers, 4. .* batch_size=6"):
         rows_of_share(6, (0, 4))
-    for share in ((2, 2), (-1, 2), (0, 0)):
+    for share in ((2, 2), (-1, 2)):
         with pytest.raises(ValueError, match=r"share must be \(worker, workers\).* share=\("):
             rows_of_share(6, share)

@@ -1,7 +1,7 @@
 import pytest
-import tensorflow_datasets as tfds
 
 from rt_keras.data import PairsFolder
+from tests.data.checks import prepared
 
 
 @pytest.fixture
@@ -18,9 +18,7 @@ def write(folder, split, source, target):
 
 
 def pairs(folder, split="train"):
-    builder = PairsFolder(folder, data_dir=folder.parent / "prepared")
-    builder.download_and_prepare()
-    examples = tfds.as_numpy(builder.as_dataset(split=split))
+    examples = prepared(PairsFolder(folder, data_dir=folder.parent / "prepared"))[split]
     return sorted((pair["source"], pair["target"]) for pair in examples)
 
 
@@ -33,47 +31,18 @@ def test_what_ends_a_line(folder):
     assert pairs(folder, "test") == [(b"a", b"d\re"), ("b\x0bc\u2028".encode(), b"f")]
 
 
-def test_splits_are_those_that_have_files(folder):
-    assert list(PairsFolder(folder).files) == ["train"]
-    write(folder, "validation", b"drei", b"three")
-    builder = PairsFolder(folder, data_dir=folder.parent)
-    builder.download_and_prepare()
-    assert {name: split.num_examples for name, split in builder.info.splits.items()} == {
-        "train": 3,
-        "validation": 1,
-    }
-
-
-def test_a_folder_that_changed_is_read_anew(folder):
-    assert len(pairs(folder)) == 3
-    write(folder, "train", b"vier\n", b"four\n")
-    assert pairs(folder) == [(b"vier", b"four")]
-
-
-def test_files_that_are_not_parallel(folder):
-    write(folder, "test", b"eins\nzwei\n", b"one\n")
-    with pytest.raises(ValueError, match="test.source has 2 lines and .*test.target 1: line i"):
-        pairs(folder)
-
-
-def test_files_that_are_not_utf8(folder):
-    write(folder, "test", b"caf\xc3\xa9\n" * 3, b"coffee\ncoffee\ncaf\xe9\n")
-    with pytest.raises(ValueError, match="test.target is not UTF-8 text: see line 3"):
-        pairs(folder)
-
-
-def test_empty_files(folder):
-    write(folder, "test", b"", b"")
-    with pytest.raises(ValueError, match="test.source and .*test.target are empty"):
-        pairs(folder)
-
-
-def test_nothing_is_left_of_what_failed(folder):
-    write(folder, "test", b"eins\nzwei\n", b"one\n")
-    with pytest.raises(ValueError, match="has 2 lines"):
-        pairs(folder)
+def test_a_split_that_is_wrong_is_told_and_nothing_is_left_of_it(folder):
+    for source, target, message in [
+        (b"eins\nzwei\n", b"one\n", "test.source has 2 lines and .*test.target 1: line i"),
+        (b"caf\xc3\xa9\n" * 3, b"a\na\ncaf\xe9\n", "test.target is not UTF-8 text: see line 3"),
+        (b"", b"", "test.source and .*test.target are empty"),
+    ]:
+        write(folder, "test", source, target)
+        with pytest.raises(ValueError, match=message):
+            pairs(folder)
     write(folder, "test", b"eins\n", b"one\n")
     assert pairs(folder, "test") == [(b"eins", b"one")]
+    assert list(PairsFolder(folder).files) == ["train", "test"]
 
 
 def test_files_that_are_missing(folder, tmp_path):

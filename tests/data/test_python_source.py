@@ -2,8 +2,6 @@ import os
 import sysconfig
 from pathlib import Path
 
-import tensorflow_datasets as tfds
-
 from rt_keras.data.python_source import PythonSource
 from rt_keras.data.text_folder import split_of
 
@@ -21,12 +19,3 @@ def test_files(tmp_path):
     size = {s: sum(os.path.getsize(LIBRARY / name) for name in files[s]) for s in files}
     assert size["train"] > 8e6
     assert min(size["validation"], size["test"]) > 3e5
-
-
-def test_texts_are_the_files(tmp_path):
-    builder = PythonSource(data_dir=tmp_path)
-    builder.download_and_prepare()
-    examples = tfds.as_numpy(builder.as_dataset(split="validation"))
-    texts = {example["id"].decode(): example["text"] for example in examples}
-    assert sorted(texts) == builder.files["validation"]
-    assert all((LIBRARY / name).read_bytes() == text for name, text in texts.items())

@@ -47,19 +47,13 @@ def test_pairs_have_a_right_passage_or_else_an_answer(capfd):
     assert capfd.readouterr().err.count(line) == 1
 
 
-def test_pairs_have_the_first_negatives():
-    pairs = list(retrieval_pairs(make_questions(QUESTIONS[1:3]), 2).as_numpy_iterator())
-    assert [pair["passages"].tolist() for pair in pairs] == [
-        ["É".encode(), b"x", b"y"],
-        [b"c1", b"x", b"y"],
-    ]
-
-
-def test_missing_negatives_are_an_error():
-    pairs = retrieval_pairs(make_questions(), 2)
+def test_pairs_have_the_first_negatives_and_missing_ones_are_an_error():
+    pairs = retrieval_pairs(make_questions(QUESTIONS[1:3]), 2).as_numpy_iterator()
+    found = [pair["passages"].tolist() for pair in pairs]
+    assert found == [["É".encode(), b"x", b"y"], [b"c1", b"x", b"y"]]
     message = r"at least 2 negatives. Received: 1 for 'a\?'"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        list(pairs)
+        list(retrieval_pairs(make_questions(), 2))
 
 
 def test_reading_examples_have_the_best_passages_and_the_first_answer(capfd):
@@ -72,10 +66,3 @@ def test_reading_examples_have_the_best_passages_and_the_first_answer(capfd):
     # An answer of white space is not one.
     assert found == [("a?", [b"a1", b"a2"], "A"), ("é?", [b"", b""], "É")]
     assert "2 questions have no answer and are left out\n" in capfd.readouterr().err
-    batch = next(iter(examples.batch(2)))
-    assert batch["passages"].shape == (2, 2)
-
-
-def test_without_any_passage_there_are_no_pairs():
-    assert not list(retrieval_pairs(make_questions(QUESTIONS[3:])))
-    assert not list(reading_examples(make_questions(QUESTIONS[2:]), 1))

@@ -1,7 +1,7 @@
 import json
 import os
+import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,13 +62,15 @@ def test_an_interruption_loses_one_shard_at_most(packed, tmp_path, stop):
     assert read == [{0: 0, 1: 0, 5: 3, 11: 11}[stop]]
 
 
-def test_a_failed_write_leaves_no_file(tmp_path):
+def test_a_failed_write_and_no_items_leave_no_file(tmp_path):
     def fail(path, items):
         path.write_bytes(b"half")
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
         shards.write(tmp_path / "x", {"unit": "letters"}, lambda n: iter(ITEMS), fail, ".txt", 6)
+    with pytest.raises(ValueError, match="letters must not be empty"):
+        write(tmp_path / "empty", [])
     assert not list(tmp_path.iterdir())
 
 
@@ -78,7 +80,6 @@ def test_a_failed_write_leaves_no_file(tmp_path):
         (os.unlink, "00001.txt is missing"),
         (lambda path: os.truncate(path, 3), "00001.txt is damaged: it has 3 bytes, not 7"),
     ],
-    ids=["missing", "short"],
 )
 def test_a_lost_file_is_named_and_packed_again(packed, capfd, damage, problem):
     before = files_of(packed)
@@ -137,36 +138,22 @@ def test_other_contents_are_refused(packed, tmp_path):
         shards.read_finished(tmp_path / "nowhere", "letters")
 
 
-def test_nothing_to_pack(tmp_path):
-    with pytest.raises(ValueError, match="letters must not be empty"):
-        write(tmp_path / "empty", [])
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_second_of_two_packers_waits(packed, tmp_path, capfd):
-    """The second process starts while the first writes its first shard; items are read once."""
-    waits, reads, lock = threading.Event(), [], tmp_path / "two" / ".lock"
+def test_the_second_of_two_packers_waits_and_items_are_read_once(packed, tmp_path, monkeypatch):
+    waiting, write, reads = threading.Event(), sys.stderr.write, []
+    monkeypatch.setattr(
+        sys.stderr, "write", lambda text: ("waiting for " in text and waiting.set()) or write(text)
+    )
 
     def items(first):
         for item in ITEMS[first:]:
             reads.append(item)
-            assert waits.wait(60)
+            # The first of the two writes nothing before the other waits.
+            assert waiting.wait(60)
             yield item
 
-    def pack():
+    def pack(_):
         shards.write(tmp_path / "two", {"unit": "letters"}, items, save, ".txt", 6)
 
     with ThreadPoolExecutor() as threads:
-        packers = [threads.submit(pack)]
-        # The message of the second contains the name that the first writes after it has the lock.
-        while not (lock.exists() and lock.read_text()):
-            time.sleep(0.01)
-        packers.append(threads.submit(pack))
-        shown = ""
-        while "waiting for process" not in shown:
-            shown += capfd.readouterr().err
-        waits.set()
-        for packer in packers:
-            packer.result(60)
-    assert f"waiting for process {os.getpid()} on " in shown
+        list(threads.map(pack, range(2)))
     assert reads == ITEMS and files_of(tmp_path / "two") == files_of(packed)

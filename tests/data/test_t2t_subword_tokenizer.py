@@ -11,28 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.data import T2TSubwordTokenizer
-from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models import RoutingTransformerCausalLMPreprocessor
 from rt_keras.training import config
 from rt_keras.training.tokenizer import make_tokenizer
 
 SHARED = Path(__file__).parents[3] / "shared"
 CHARACTERS = sorted(set("\\_u;0123456789 abct.,-'\"é日\x00\x85\u2028\ufeff\U0010ffff<pad>EOS"))
-PARTS = [
-    "ab",
-    "abc",
-    "abcab",
-    "bc_",
-    "a_",
-    "cat_",
-    "the_",
-    ". ",
-    ". _",
-    "--_",
-    "\\\\",
-    "\\u_",
-    "u_",
-]
+PARTS = ["ab", "abc", "abcab", "bc_", "a_", "cat_", "the_", ". ", ". _", "--_"]
+PARTS += ["\\\\", "\\u_", "u_"]
 CODES = ["\\9", "\\97", "10;_", "0;", "5529", ";_", "a_b", "é日", "日_", "'_", "  ", " _", "t__"]
 VOCABULARY = [
     "<pad>_",
@@ -109,6 +95,7 @@ def texts():
     return st.one_of(common, st.text(), pieces.map("".join))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(batch=st.lists(texts(), min_size=1, max_size=6))
 def test_any_text_is_encoded_as_by_the_reference_and_comes_back(t2t, batch):
@@ -117,7 +104,8 @@ def test_any_text_is_encoded_as_by_the_reference_and_comes_back(t2t, batch):
     assert [text.decode() for text in t2t.detokenize(tokens).numpy()] == batch
 
 
-@settings(max_examples=80)
+@pytest.mark.slow
+@settings(max_examples=40)
 @given(st.lists(st.integers(-2, len(VOCABULARY) + 2)), st.data())
 def test_any_tokens_are_decoded_as_by_the_reference(t2t, tokens, data):
     escapes = st.lists(st.sampled_from([IDS[part] for part in "\\_u;0159a."]))
@@ -129,28 +117,19 @@ def test_any_tokens_are_decoded_as_by_the_reference(t2t, tokens, data):
 @pytest.mark.parametrize(
     "escaped, text",
     [
-        ("\\97;", "a"),
         ("\\00000000097;", "a"),
         ("\\1114111;", "\U0010ffff"),
         ("\\1114112;", "〓"),
         ("\\99999999999999999999999;", "〓"),
         ("\\55296;", "\ufffd"),
-        ("\\0;", "\0"),
-        ("\\;", "\\;"),
         ("\\97", "\\97"),
-        ("\\a", "\\a"),
-        ("\\", "\\"),
-        ("\\\\u", "\\u"),
         ("\\\\\\u", "\\_"),
-        ("\\95;bu", "_bu"),
-        ("\\92;u", "\\u"),
         ("a_\\97;_._\\\\_a", "a a.\\a"),
         ("__a__\\98;", "a b"),
-        ("", ""),
     ],
 )
 def test_escapes_well_formed_or_not(t2t, escaped, text):
-    assert t2t.detokenize([IDS[character] for character in escaped] or tf.zeros([0])) == text
+    assert t2t.detokenize([IDS[character] for character in escaped]) == text
     assert reference_decode([IDS[character] for character in escaped]) == text
 
 
@@ -168,44 +147,12 @@ def test_long_words_and_bytes_that_are_not_utf8(t2t):
     assert t2t(b"a\xffb").numpy().tolist() == reference_encode("a\ufffdb")
 
 
-def test_shapes(t2t):
-    assert t2t("").numpy().tolist() == []
+def test_empty_batches_and_no_vocabulary(t2t):
     assert t2t(["", ""]) == [[], []]
     assert t2t.tokenize(tf.constant([], tf.string)).shape.as_list() == [0, None]
-    tokens = [t2t.token_to_id("cat_"), t2t.token_to_id("a_")]
     assert t2t("cat a").dtype == tf.int32
-    assert t2t(["cat a"]) == [tokens]
-    cut = T2TSubwordTokenizer(VOCABULARY, sequence_length=3)
-    assert cut("cat a").numpy().tolist() == [*tokens, 0]
-    assert cut(["", "cat a" * 2]).shape == [2, 3]
-    assert cut([""]).numpy().tolist() == [[0, 0, 0]]
-    for given_tokens in ([[*tokens, 1, 0], [1, 0, 0, 0]], [tokens, []]):
-        assert t2t.detokenize(given_tokens).numpy().tolist() == [b"cat a", b""]
-    assert t2t.detokenize(tf.ragged.constant([tokens, []])).numpy().tolist() == [b"cat a", b""]
-    with pytest.raises(ValueError, match=r"must be a string or a batch of strings.*shape \(1, 1\)"):
-        t2t.tokenize([["a"]])
-    with pytest.raises(ValueError, match="sequence_length must be at least 1.*sequence_length=0"):
-        T2TSubwordTokenizer(VOCABULARY, sequence_length=0)
-
-
-def test_vocabulary(t2t):
-    assert (t2t.pad_token_id, t2t.end_token_id, t2t.start_token_id) == (0, 1, 0)
-    assert (t2t.pad_token, t2t.end_token) == ("<pad>_", "<EOS>_")
-    assert t2t.needs_utf8
-    assert t2t.get_vocabulary() == VOCABULARY
-    assert t2t.vocabulary_size() == len(VOCABULARY)
-    assert t2t.token_to_id(t2t.id_to_token(7)) == 7
-    for bad in (-1, len(VOCABULARY)):
-        with pytest.raises(ValueError, match=f"id must be from 0 to .*id={bad}"):
-            t2t.id_to_token(bad)
-    with pytest.raises(ValueError, match="must be in the vocabulary. Received: token='nothing'"):
-        t2t.token_to_id("nothing")
     with pytest.raises(ValueError, match="vocabulary must be given"):
         T2TSubwordTokenizer().vocabulary_size()
-
-
-def test_special_tokens_never_come_from_text(t2t):
-    assert not {0, 1} & set(t2t("<pad>_ <EOS>_ <pad> <EOS>").numpy().tolist())
 
 
 def lines(*subtokens):
@@ -214,10 +161,8 @@ def lines(*subtokens):
 
 def test_file(t2t, tmp_path):
     path = tmp_path / "vocabulary"
-    path.write_bytes(lines(*VOCABULARY))
-    assert T2TSubwordTokenizer(str(path), len(VOCABULARY)).get_vocabulary() == VOCABULARY
     path.write_bytes(lines(*VOCABULARY).replace(b"'cat_'\n", b' "cat_"\r\n')[:-1])
-    assert T2TSubwordTokenizer(path).get_vocabulary() == VOCABULARY
+    assert T2TSubwordTokenizer(path, len(VOCABULARY)).get_vocabulary() == VOCABULARY
     plain = ["<pad>", "<EOS>", *VOCABULARY[2:]]
     assert T2TSubwordTokenizer(plain).pad_token_id == 0
 
@@ -227,17 +172,10 @@ def test_file(t2t, tmp_path):
     [
         (b"", "line 1: nothing must be <pad> or <pad>_"),
         (lines("<pad>"), "line 2: nothing must be <EOS> or <EOS>_"),
-        (lines("the_", "<EOS>"), "line 1: 'the_' must be <pad>"),
-        (lines(*VOCABULARY) + b"\xff\xfe", f"line {len(VOCABULARY) + 1}: it must be UTF-8"),
-        (lines(*VOCABULARY).decode().encode("utf-16"), "line 1: it must be UTF-8"),
         (lines(*VOCABULARY) + b"of_\n", "line .*: \"?'?of_.* must be a subtoken in single"),
-        (lines(*VOCABULARY) + b"'\n", "must be a subtoken in single quotes"),
         (lines(*VOCABULARY) + b"'of_\"\n", "must be a subtoken in single quotes"),
-        (lines(*VOCABULARY) + b"\n", "line .*: '' must be a subtoken in single quotes"),
-        (lines(*VOCABULARY, ""), "line .*: '' must have at least one character"),
         (lines(*VOCABULARY, "cat_"), "'cat_' must occur once, but is on line [0-9]+ too"),
         (lines(*VOCABULARY, "bag_"), "'g', which line .* contains, must itself be a subtoken"),
-        (lines(*VOCABULARY).replace(b"'b'\n", b""), "'b', which line 3 contains, must itself be a"),
         (lines("<pad>", "<EOS>", *"<pad>EOS_"), r"'\\\\', which any text may need, must itself be"),
     ],
 )
@@ -249,46 +187,17 @@ def test_bad_files_are_refused(tmp_path, content, message):
 
 
 def test_wrong_size_and_newlines_are_refused():
-    with pytest.raises(
-        ValueError, match=f"vocabulary_size=9 .*Received: {len(VOCABULARY)} subtokens"
-    ):
+    size = len(VOCABULARY)
+    with pytest.raises(ValueError, match=f"vocabulary_size=9 .*Received: {size} subtokens"):
         T2TSubwordTokenizer(VOCABULARY, vocabulary_size=9)
     with pytest.raises(ValueError, match=r"'a\\n' must have at least one character and no newline"):
         T2TSubwordTokenizer([*VOCABULARY, "a\n"])
 
 
-def test_tf_data_and_preset_folder(t2t, tmp_path):
+def test_a_preprocessor_generates_from_it_and_a_configuration_names_it(t2t, tmp_path):
     strings = ["the cat", "", "a☃ abcab\n"]
-    expected = [reference_encode(text) for text in strings]
-    documents = tf.data.Dataset.from_tensor_slices(strings)
-    assert [row.tolist() for row in documents.map(t2t).as_numpy_iterator()] == expected
     preprocessor = RoutingTransformerCausalLMPreprocessor(t2t, sequence_length=32)
     assert preprocessor.generate_postprocess(preprocessor.generate_preprocess(strings)) == strings
-    t2t.save_to_preset(str(tmp_path))
-    for cls in (T2TSubwordTokenizer, TextTokenizer):
-        loaded = cls.from_preset(str(tmp_path), sequence_length=2)
-        assert loaded.get_vocabulary() == VOCABULARY
-        assert loaded(strings).numpy().tolist() == [[*row, 0, 0][:2] for row in expected]
-
-
-@pytest.mark.end_to_end
-def test_saved_model(t2t, tmp_path):
-    module = tf.Module()
-    module.tokenizer = t2t
-    signature = [tf.TensorSpec([None], tf.string)]
-    module.encode = tf.function(lambda text: t2t(text).to_tensor(), input_signature=signature)
-    module.decode = tf.function(
-        t2t.detokenize, input_signature=[tf.TensorSpec([None, None], tf.int32)]
-    )
-    tf.saved_model.save(module, tmp_path)
-    loaded = tf.saved_model.load(tmp_path)
-    for text in ("the cat, a☃ \\ab_c\n", ""):
-        tokens = loaded.encode(tf.constant([text]))
-        assert tokens.numpy().tolist() == [reference_encode(text)]
-        assert loaded.decode(tokens).numpy()[0].decode() == text
-
-
-def test_named_in_a_configuration(tmp_path):
     path = tmp_path / "vocabulary"
     path.write_bytes(lines(*VOCABULARY))
     values = {"tokenizer.name": "t2t_subwords", "tokenizer.vocabulary": str(path)}

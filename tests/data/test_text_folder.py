@@ -1,9 +1,9 @@
 import os
 
 import pytest
-import tensorflow_datasets as tfds
 
 from rt_keras.data.text_folder import TextFolder, split_of
+from tests.data import checks
 
 
 def write(folder, texts):
@@ -14,15 +14,8 @@ def write(folder, texts):
 
 
 def prepared(folder, data_dir):
-    builder = TextFolder(folder, data_dir=data_dir)
-    builder.download_and_prepare()
-    return {
-        split: {
-            example["id"].decode(): example["text"]
-            for example in tfds.as_numpy(builder.as_dataset(split=split))
-        }
-        for split in builder.info.splits
-    }
+    splits = checks.prepared(TextFolder(folder, data_dir=data_dir))
+    return {split: {x["id"].decode(): x["text"] for x in found} for split, found in splits.items()}
 
 
 def test_folders_named_as_splits(tmp_path):
@@ -37,6 +30,7 @@ def test_folders_named_as_splits(tmp_path):
 def test_flat_and_nested_files_are_split_by_name(tmp_path):
     names = [f"{number}.txt" for number in range(60)] + ["deep/down/x.txt"]
     folder = write(tmp_path / "texts", {name: name.encode() for name in names})
+    assert TextFolder(folder, data_dir=tmp_path / "tfds").split_note is None
     splits = prepared(folder, tmp_path / "tfds")
     assert {name for files in splits.values() for name in files} == set(names)
     assert all(split_of(name) == split for split, files in splits.items() for name in files)
@@ -56,19 +50,6 @@ def test_too_few_files_for_three_splits_are_all_cut(tmp_path):
     }
 
 
-def test_files_that_were_not_cut_are_not_said_to_be(tmp_path):
-    flat = write(tmp_path / "flat", {f"{n}.txt": b"" for n in (0, 22, 10)})
-    split = write(tmp_path / "split", {"train/a.txt": b""})
-    for folder in (flat, split):
-        assert TextFolder(folder, data_dir=tmp_path / "tfds").split_note is None
-
-
-def test_texts_too_short_to_be_cut(tmp_path):
-    folder = write(tmp_path / "texts", {"a.txt": b"short", "b.txt": b""})
-    with pytest.raises(ValueError, match="at least 100 bytes.*Received: .*a.txt of 5 bytes"):
-        TextFolder(folder)
-
-
 def test_split_of_is_fixed_and_has_its_shares():
     assert [split_of(f"{n}.txt") for n in (0, 22, 10)] == ["train", "validation", "test"]
     splits = [split_of(str(number)) for number in range(20_000)]
@@ -77,9 +58,14 @@ def test_split_of_is_fixed_and_has_its_shares():
 
 
 @pytest.mark.parametrize("change", ["text", "new", "gone", "renamed"])
-def test_a_changed_folder_is_read_anew(tmp_path, change):
+def test_a_folder_is_read_anew_only_if_it_has_changed(tmp_path, change, capsys, caplog):
     folder = write(tmp_path / "books", {"train/a.txt": b"old", "train/b.txt": b"b"})
+    TextFolder(folder, data_dir=tmp_path / "tfds").download_and_prepare()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    records = [*(tmp_path / "tfds").rglob("*.tfrecord*")]
+    times = [path.stat().st_mtime_ns for path in records]
     before = prepared(folder, tmp_path / "tfds")["train"]
+    assert times == [path.stat().st_mtime_ns for path in records]
     if change == "text":  # Of the same length, so that the time alone tells.
         write(folder, {"train/a.txt": b"new"})
         later = (folder / "train/b.txt").stat().st_mtime_ns + 1_000_000
@@ -95,21 +81,7 @@ def test_a_changed_folder_is_read_anew(tmp_path, change):
     assert after == {
         f"train/{path.name}": path.read_bytes() for path in (folder / "train").iterdir()
     }
-
-
-def test_an_unchanged_folder_is_read_once(tmp_path):
-    folder = write(tmp_path / "books", {"train/a.txt": b"text"})
-    prepared(folder, tmp_path / "tfds")
-    (record,) = (tmp_path / "tfds").rglob("*.tfrecord*")
-    written = record.stat().st_mtime_ns
-    prepared(folder, tmp_path / "tfds")
-    assert record.stat().st_mtime_ns == written
-
-
-def test_preparing_prints_nothing_and_warns_of_nothing(tmp_path, capsys, caplog):
-    prepared(write(tmp_path / "books", {"train/a.txt": b"text"}), tmp_path / "tfds")
     assert capsys.readouterr().out == ""
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_missing_and_empty_folders(tmp_path):
@@ -120,6 +92,8 @@ def test_missing_and_empty_folders(tmp_path):
     file = write(tmp_path, {"a.txt": b""}) / "a.txt"
     with pytest.raises(NotADirectoryError, match="not a file; use the data set text_file"):
         TextFolder(file)
+    with pytest.raises(ValueError, match="at least 100 bytes.*Received: .*a.txt of 0 bytes"):
+        TextFolder(tmp_path)
     (tmp_path / "train").mkdir()
     with pytest.raises(FileNotFoundError, match="no .txt files in them"):
         TextFolder(tmp_path)

@@ -1,7 +1,7 @@
+import argparse
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 import tensorflow_datasets as tfds
@@ -51,22 +51,7 @@ def test_what_is_prepared_is_read_in_an_order_that_stays(tmp_path):
     assert texts(builder, "train", "[80%:]") == train[8:]
 
 
-def test_split_that_does_not_exist(tmp_path):
-    write_articles(tmp_path)
-    builder = prepared(tmp_path)
-    with pytest.raises(ValueError, match="must be one of train, test .*'validation'"):
-        tfds_sets.read(builder, "validation")
-
-
-def test_no_such_set(tmp_path):
-    for name in ("no_such_set", "wmt14_translate/de-xx"):
-        with pytest.raises(
-            ValueError, match=f"a set of TensorFlow Datasets. Received: name='{name}'"
-        ):
-            tfds_sets.named(name, tmp_path)
-
-
-def test_a_download_that_fails(tmp_path):
+def test_a_download_that_fails_and_no_such_set(tmp_path):
     message = (
         r"unreachable/1.0.0 could not be downloaded and prepared \(AssertionError: no answer from "
         r"example.org\). .* the folder that holds unreachable/1.0.0"
@@ -74,37 +59,23 @@ def test_a_download_that_fails(tmp_path):
     with pytest.raises(OSError, match=message):
         tfds_sets.prepare(tfds_sets.named("unreachable", tmp_path))
     assert not (tmp_path / "unreachable" / "1.0.0").exists()
+    with pytest.raises(ValueError, match="a set of TensorFlow Datasets. .*wmt14_translate/de-xx'"):
+        tfds_sets.named("wmt14_translate/de-xx")
 
 
-def test_preparing_a_set_is_one_line_and_only_once(tmp_path, books, capfd):
-    for expected in ("preparing text_folder\n", ""):
-        tfds_sets.prepare(TextFolder(books, data_dir=tmp_path))
-        assert capfd.readouterr() == ("", expected)
-
-
-class Told:
-    """A stream that signals when something has been written to it."""
-
-    def __init__(self, stream, text):
-        self.stream, self.text, self.event = stream, text, threading.Event()
-
-    def write(self, text):
-        if self.text in text:
-            self.event.set()
-        return self.stream.write(text)
-
-    def __getattr__(self, name):
-        return getattr(self.stream, name)
-
-
-def test_what_another_process_prepares_is_waited_for(tmp_path, books, capfd, monkeypatch):
-    stderr = Told(sys.stderr, "waiting for ")
-    monkeypatch.setattr(sys, "stderr", stderr)
+def test_what_another_process_prepares_is_waited_for_and_prepared_once(
+    tmp_path, books, capfd, monkeypatch
+):
+    waiting, write = threading.Event(), sys.stderr.write
+    # The first to prepare waits until the other says that it waits.
+    monkeypatch.setattr(
+        sys.stderr, "write", lambda text: ("waiting for " in text and waiting.set()) or write(text)
+    )
     others = [TextFolder(books, data_dir=tmp_path) for _ in range(2)]
     for builder in others:
 
         def prepare(own=builder.download_and_prepare):
-            assert stderr.event.wait(timeout=60)
+            assert waiting.wait(timeout=60)
             own()
 
         monkeypatch.setattr(builder, "download_and_prepare", prepare)
@@ -113,8 +84,9 @@ def test_what_another_process_prepares_is_waited_for(tmp_path, books, capfd, mon
     for builder in builders:
         assert len(list(tfds_sets.read(builder, "train"))) == 3
     shown = capfd.readouterr().err
-    assert shown.count("preparing text_folder\n") == 1
-    assert "waiting for " in shown
+    assert shown.count("preparing text_folder\n") == 1 and "waiting for " in shown
+    tfds_sets.prepare(TextFolder(books, data_dir=tmp_path))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_identity_and_folder_of_a_split(tmp_path):
@@ -127,8 +99,12 @@ def test_identity_and_folder_of_a_split(tmp_path):
     assert folder.parent == tmp_path / "scientific_papers" / "arxiv"
     assert folder.name.startswith("packed-train-")
     assert folder != tfds_sets.packed_folder(builder, "train", {**train, "examples": 11})
-    with pytest.raises(ValueError, match="split must be one of train, test"):
-        tfds_sets.identity(builder, "validation")
+    for use in (tfds_sets.identity, tfds_sets.read):
+        with pytest.raises(ValueError, match="must be one of train, test .*'validation'"):
+            use(builder, "validation")
+    builder = argparse.Namespace(data_dir="gs://bucket/unreachable/1.0.0")
+    with pytest.raises(ValueError, match="must be a folder on this machine. .*gs://bucket"):
+        tfds_sets.packed_folder(builder, "train", {})
 
 
 def test_what_splits_are_read_from(tmp_path, books):
@@ -139,9 +115,3 @@ def test_what_splits_are_read_from(tmp_path, books):
     assert found["folder"] == str(books.resolve())
     assert list(found["files"]) == ["test/0.txt", "test/1.txt"]
     assert found["files"]["test/1.txt"] == [status.st_size, status.st_mtime_ns]
-
-
-def test_a_folder_elsewhere_is_refused():
-    builder = SimpleNamespace(data_dir="gs://bucket/unreachable/1.0.0")
-    with pytest.raises(ValueError, match="must be a folder on this machine. .*gs://bucket"):
-        tfds_sets.packed_folder(builder, "train", {})

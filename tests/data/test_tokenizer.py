@@ -1,29 +1,41 @@
-"""Tests that apply to all tokenizers."""
+"""Tests of all tokenizers; `test_t2t_subword_tokenizer.py` has those of one against a reference."""
+
+import io
 
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rt_keras import data
-from rt_keras.data.tokenizer import TextTokenizer, check_strings, fingerprint
+from rt_keras.data.tokenizer import ListTokenizer, TextTokenizer, check_strings, fingerprint
 
 TEXTS = ["the quick fox", "", "the dog jumps, the fox jumps."]
+WORDS = ["<pad>", "<EOS>", "<unk>", "the", "fox", "@-@", "jumps", "."]
+
+own = pytest.mark.parametrize("tokenizer", ["bytes", "t2t_subwords", "words"], indirect=True)
 
 
 def ids(tokens):
     return [list(map(int, row)) for row in tokens]
 
 
-def test_special_tokens(tokenizer):
-    assert tokenizer.end_token_id != tokenizer.pad_token_id
+# === All tokenizers ===
+
+
+def test_special_tokens_and_names_of_tokens(tokenizer):
     # Tensor2Tensor's models start from padding.
     starts = "pad" if isinstance(tokenizer, data.T2TSubwordTokenizer) else "end"
     assert tokenizer.start_token_id == getattr(tokenizer, f"{starts}_token_id")
-    assert sorted(tokenizer.special_token_ids) == sorted(
-        [tokenizer.pad_token_id, tokenizer.end_token_id]
-    )
+    assert tokenizer.needs_utf8 == (not isinstance(tokenizer, data.ByteTokenizer))
+    ends = {tokenizer.pad_token_id, tokenizer.end_token_id}
+    assert set(tokenizer.special_token_ids) == ends and len(ends) == 2
     assert tokenizer.id_to_token(tokenizer.end_token_id) == tokenizer.end_token
-    assert len(tokenizer.get_vocabulary()) == tokenizer.vocabulary_size()
+    names = [tokenizer.id_to_token(number) for number in range(tokenizer.vocabulary_size())]
+    assert names == tokenizer.get_vocabulary()
+    assert [tokenizer.token_to_id(name) for name in names] == list(range(len(names)))
 
 
 def test_text_never_becomes_a_special_token(tokenizer):
@@ -31,72 +43,111 @@ def test_text_never_becomes_a_special_token(tokenizer):
     assert not set(tokenizer.special_token_ids) & set(ids([tokenizer(text)])[0])
 
 
-def test_tf_data_on_one_string_and_on_batches(tokenizer):
+def test_tf_data_on_one_string_and_on_batches_that_come_back(tokenizer):
+    def there_and_back(strings):
+        tokens = tokenizer(strings)
+        return tokens, tokenizer.detokenize(tokens)
+
     strings = tf.data.Dataset.from_tensor_slices(TEXTS)
     one_by_one = [row.tolist() for row in strings.map(tokenizer).as_numpy_iterator()]
-    (batch,) = strings.batch(3).map(tokenizer)
+    ((batch, texts),) = strings.batch(3).map(there_and_back)
     assert isinstance(batch, tf.RaggedTensor)
     assert one_by_one == batch.to_list() == ids(tokenizer(TEXTS))
-    assert one_by_one[1] == []
-    assert all(one_by_one[0] + one_by_one[2])
-
-
-def test_graph_gives_back_what_can_be_given_back(tokenizer):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def there_and_back(strings):
-        return tokenizer.detokenize(tokenizer(strings))
-
-    expected = ["the quick fox", "", "the dog jumps, the fox jumps."]
+    assert one_by_one[1] == [] and all(one_by_one[0] + one_by_one[2])
+    expected = list(TEXTS)
     if isinstance(tokenizer, data.WordPieceTokenizer):
         expected[2] = "the dog jumps , the fox jumps ."
     if isinstance(tokenizer, data.SentencePieceTokenizer):
         expected[2] = "the dog jumps, the fox jumps \u2047 "  # The model has not seen a full stop.
-    assert [text.decode() for text in there_and_back(tf.constant(TEXTS)).numpy()] == expected
+    assert [text.decode() for text in texts.numpy()] == expected
 
 
-@pytest.mark.end_to_end
-def test_saved_model_takes_and_gives_strings(tokenizer, tmp_path):
-    module = tf.Module()
+@pytest.mark.slow
+def test_a_saved_model_takes_and_gives_strings(tokenizer, tmp_path):
+    module, strings = tf.Module(), tf.TensorSpec([None], tf.string)
     module.tokenizer = tokenizer
-    strings = tf.TensorSpec([None], tf.string)
-    module.encode = tf.function(lambda text: tokenizer(text).to_tensor(), input_signature=[strings])
-    module.decode = tf.function(
-        tokenizer.detokenize, input_signature=[tf.TensorSpec([None, None], tf.int32)]
-    )
+    module.encode = tf.function(lambda text: tokenizer(text).to_tensor(), [strings])
+    module.decode = tf.function(tokenizer.detokenize, [tf.TensorSpec([None, None], tf.int32)])
     tf.saved_model.save(module, tmp_path)
     loaded = tf.saved_model.load(tmp_path)
-    text = tf.constant(["the quick fox"])
-    tokens = loaded.encode(text)
-    assert tokens.numpy().tolist() == ids(tokenizer(["the quick fox"]))
-    assert loaded.decode(tokens).numpy().tolist() == [b"the quick fox"]
+    # Escapes, and a character that no vocabulary has.
+    texts = tf.constant(["the quick fox", "the_\\ 9☃;\n"])
+    tokens = loaded.encode(texts)
+    rows = tf.ragged.constant(ids(tokenizer(texts))).to_tensor()
+    np.testing.assert_array_equal(tokens, rows)
+    found, expected = loaded.decode(tokens), tf.constant(tokenizer.detokenize(tokens))
+    np.testing.assert_array_equal(found, expected)
+    assert found[0] == "the quick fox"
 
 
-@pytest.mark.parametrize("inputs", ["a\udcff", ["the", "a\udcff"], np.array(["\udcff"])])
-def test_strings_that_utf8_cannot_write_are_named(tokenizer, inputs):
-    row = "inputs 1" if len(inputs) == 2 and inputs[0] == "the" else "inputs"
-    with pytest.raises(ValueError, match=rf"^{row} must be valid UTF-8. Received: 'a?.udcff'"):
-        tokenizer(inputs)
+def test_preset_folder_and_a_length_that_pads_and_cuts(tokenizer, tmp_path):
+    tokenizer.save_to_preset(str(tmp_path))
+    rows = ids(tokenizer(TEXTS))
+    for cls in (type(tokenizer), TextTokenizer):
+        loaded = cls.from_preset(str(tmp_path))
+        assert type(loaded) is type(tokenizer)
+        assert loaded.pad_token_id == tokenizer.pad_token_id
+        assert loaded.end_token_id == tokenizer.end_token_id
+        assert ids(loaded(TEXTS)) == rows
+        assert fingerprint(loaded) == fingerprint(tokenizer)
+    cut = type(tokenizer).from_preset(str(tmp_path), sequence_length=5)
+    padded = [(row + [tokenizer.pad_token_id] * 5)[:5] for row in rows]
+    np.testing.assert_array_equal(cut(TEXTS), padded)
+    np.testing.assert_array_equal(cut(""), padded[1])
+    assert tuple(cut.tokenize(tf.constant([""])).shape) == (1, 5)
 
 
-@pytest.mark.parametrize("inputs", [b"a\xff", tf.constant([b"the", b"a\xff"])])
-def test_bytes_that_are_not_utf8_are_named_where_they_cannot_be_read(tokenizer, inputs):
-    if isinstance(tokenizer, (data.SentencePieceTokenizer, data.WordPieceTokenizer)):
-        with pytest.raises(ValueError, match=r"^inputs( 1)? must be valid UTF-8. Received: b'a"):
-            tokenizer(inputs)
+def test_what_cannot_be_read_is_named(tokenizer):
+    with pytest.raises(ValueError, match="^inputs 1 must be valid UTF-8. Received: 'a.udcff'"):
+        tokenizer(["the", "a\udcff"])
+    with pytest.raises(TypeError, match="^inputs must be a string. Received: 3"):
+        tokenizer(3)
+    if isinstance(tokenizer, ListTokenizer):
+        assert len(tokenizer(b"a\xff"))
     else:
-        tokenizer(inputs)
+        with pytest.raises(ValueError, match="^inputs 1 must be valid UTF-8. Received: b'a"):
+            tokenizer(tf.constant([b"the", b"a\xff"]))
 
 
-@pytest.mark.parametrize("inputs", [3, None, [1.5], ["a", None]])
-def test_what_is_not_a_string_is_named(tokenizer, inputs):
-    with pytest.raises(TypeError, match=r"^inputs( 1)? must be a string. Received: "):
-        tokenizer(inputs)
+@pytest.mark.parametrize(
+    "strings, error, message",
+    [
+        (np.array(["\udcff"]), ValueError, "text must be valid UTF-8. Received: '.udcff'"),
+        (tf.ragged.constant([["a"], [b"\xff"]]), ValueError, "text 1 must be valid UTF-8"),
+        (["a", None], TypeError, "text 1 must be a string. Received: None"),
+        (b"a" * 999 + b"\xff", ValueError, r"text must be .* Received: b'a{80}'\.\.\. \(invalid"),
+    ],
+)
+def test_the_place_of_what_is_no_text_is_named(strings, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        check_strings("text", strings, needs_utf8=True)
 
 
-def test_long_strings_are_shortened_in_errors():
-    with pytest.raises(ValueError) as caught:
-        check_strings("text", b"a" * 1000 + b"\xff", needs_utf8=True)
-    assert len(str(caught.value)) < 200
+# === Those with lists of tokens ===
+
+
+@own
+def test_special_tokens_leave_no_trace_in_text(tokenizer):
+    tokens = ids([tokenizer("the fox")])[0]
+    pad, end = tokenizer.pad_token_id, tokenizer.end_token_id
+    for rows in ([[end, *tokens, end, pad], [pad] * (len(tokens) + 3)], [[*tokens, end], []]):
+        assert tokenizer.detokenize(rows).numpy().tolist() == [b"the fox", b""]
+    assert tokenizer.detokenize(np.array([tokens])).numpy().tolist() == [b"the fox"]
+    assert tokenizer.detokenize([end, *tokens, pad]).numpy() == b"the fox"
+    assert tokenizer.detokenize([]).numpy() == b""
+
+
+@own
+def test_names_and_ids_outside_the_vocabulary_are_refused(tokenizer):
+    for bad in (-1, tokenizer.vocabulary_size()):
+        with pytest.raises(ValueError, match=f"id must be from 0 to .*id={bad}"):
+            tokenizer.id_to_token(bad)
+    with pytest.raises(ValueError, match="token must be .* Received: token='nothing'"):
+        tokenizer.token_to_id("nothing")
+    with pytest.raises(ValueError, match=r"must be a string or a batch of strings.*shape \(1, 1\)"):
+        tokenizer.tokenize([["a"]])
+    with pytest.raises(ValueError, match="sequence_length must be at least 1.*sequence_length=0"):
+        type(tokenizer)(sequence_length=0)
 
 
 @pytest.mark.parametrize("name", ["WordTokenizer", "WordPieceTokenizer", "T2TSubwordTokenizer"])
@@ -107,34 +158,113 @@ def test_a_vocabulary_file_that_is_not_utf8_is_named(name, tmp_path):
         getattr(data, name)(str(path))
 
 
-def test_preset_folder(tokenizer, tmp_path):
-    tokenizer.save_to_preset(str(tmp_path))
-    for cls in (type(tokenizer), TextTokenizer):
-        loaded = cls.from_preset(str(tmp_path))
-        assert type(loaded) is type(tokenizer)
-        assert loaded.pad_token_id == tokenizer.pad_token_id
-        assert loaded.end_token_id == tokenizer.end_token_id
-        assert ids(loaded(TEXTS)) == ids(tokenizer(TEXTS))
-    assert type(tokenizer).from_preset(str(tmp_path), sequence_length=5).sequence_length == 5
-
-
-def test_preset_of_another_class_is_refused(tmp_path):
+def test_a_preset_of_another_class_is_refused(tmp_path):
     data.ByteTokenizer().save_to_preset(str(tmp_path))
     with pytest.raises(ValueError, match="must hold a WordPieceTokenizer.*holds a ByteTokenizer"):
         data.WordPieceTokenizer.from_preset(str(tmp_path))
 
 
-def test_fingerprints_are_those_of_the_saved_tokenizer(tokenizer, tmp_path):
-    tokenizer.save_to_preset(tmp_path)
-    assert fingerprint(type(tokenizer).from_preset(str(tmp_path))) == fingerprint(tokenizer)
-
-
 def test_fingerprints_differ_with_vocabulary_and_config():
-    words = ["<pad>", "<EOS>", "<unk>", "the"]
-    tokenizers = [
-        data.ByteTokenizer(),
-        data.WordTokenizer(words),
-        data.WordTokenizer([*words, "fox"]),
-        data.WordTokenizer(words, oov_token="the"),
-    ]
+    words = [data.WordTokenizer(WORDS), data.WordTokenizer([*WORDS, "dog"])]
+    tokenizers = [*words, data.WordTokenizer(WORDS, oov_token="the"), data.ByteTokenizer()]
     assert len(set(map(fingerprint, tokenizers))) == 4
+
+
+# === Bytes ===
+
+
+@settings(max_examples=20)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=5), st.none() | st.integers(1, 50))
+def test_any_bytes_come_back_padded_or_cut_to_a_length(batch, length):
+    tokenizer = data.ByteTokenizer(sequence_length=length)
+    expected = [[byte + 2 for byte in text] for text in batch]
+    if length is not None:
+        expected = [(row + [0] * length)[:length] for row in expected]
+    tokens = tokenizer.tokenize(batch)
+    assert [row.numpy().tolist() for row in tokens] == expected
+    assert tokenizer.detokenize(tokens).numpy().tolist() == [text[:length] for text in batch]
+    one = tokenizer.tokenize(batch[0])
+    assert one.numpy().tolist() == expected[0]
+    assert tokenizer.detokenize(one).numpy() == batch[0][:length]
+
+
+def test_every_byte_has_a_token_of_its_own():
+    tokenizer = data.ByteTokenizer(sequence_length=256, dtype="int64")
+    again = data.ByteTokenizer.from_config(tokenizer.get_config())
+    tokens = again(bytes(range(256)))
+    assert tokens.dtype == "int64" and tokens.numpy().tolist() == list(range(2, 258))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tokenizer.detokenize([258])
+
+
+# === Words ===
+
+
+def test_words_are_what_white_space_separates():
+    tokenizer = data.WordTokenizer(WORDS)
+    assert tokenizer(" the\tfox @-@ the\n fox  .").numpy().tolist() == [3, 4, 5, 3, 4, 7]
+    assert tokenizer("thefox fox. Fox").numpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["<pad>", "<EOS>", "the"], "oov_token must be one of .*oov_token='<unk>'"),
+        (["<pad>", "<unk>", "the"], "end_token must be one of .*end_token='<EOS>'"),
+        ([*WORDS, "fox"], "'fox' twice"),
+    ],
+)
+def test_a_vocabulary_that_will_not_do_is_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        data.WordTokenizer(words)
+
+
+def test_a_vocabulary_is_of_all_words_by_frequency(tmp_path):
+    documents = tf.data.Dataset.from_tensor_slices(["b a <unk>\nb", "c a b"])
+    path = tmp_path / "vocabulary.txt"
+    assert data.write_word_vocabulary(documents, path) == 6
+    tokenizer = data.WordTokenizer(path)
+    assert tokenizer.get_vocabulary() == ["<pad>", "<EOS>", "b", "a", "<unk>", "c"]
+    assert tokenizer("c d").numpy().tolist() == [5, 4]
+
+
+# === Parts of words ===
+
+
+def test_word_pieces_and_other_names_for_special_tokens(word_piece_vocabulary):
+    tokenizer = data.WordPieceTokenizer(word_piece_vocabulary)
+    tokens = [tokenizer.id_to_token(int(token)) for token in tokenizer("the fox jumps zebra.")]
+    assert tokens == ["the", "fox", "jump", "##s", "[UNK]", "."]
+    vocabulary = ["<none>" if token == "[PAD]" else token for token in word_piece_vocabulary]
+    with pytest.raises(ValueError, match=r"pad_token must be one of the 11 .*pad_token='\[PAD\]'"):
+        data.WordPieceTokenizer(vocabulary)
+    tokenizer = data.WordPieceTokenizer(vocabulary, pad_token="<none>", end_token=".")
+    assert (tokenizer.pad_token_id, tokenizer.end_token_id) == (0, 10)
+    assert tokenizer.get_config()["end_token"] == "."
+
+
+def test_sentence_pieces_are_those_of_the_package(sentence_piece_model):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=sentence_piece_model)
+    tokenizer = data.SentencePieceTokenizer(sentence_piece_model)
+    assert ids([tokenizer("the lazy dog")]) == [processor.encode("the lazy dog")]
+
+
+def test_a_model_without_padding_needs_another_piece_for_it():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b a b"] * 9), model_writer=model, vocab_size=7, minloglevel=2
+    )
+    with pytest.raises(ValueError, match=r"pad_token must be one of the 7 .*pad_token='<pad>'"):
+        data.SentencePieceTokenizer(model.getvalue())
+    tokenizer = data.SentencePieceTokenizer(model.getvalue(), pad_token="<s>")
+    assert (tokenizer.pad_token_id, tokenizer.end_token_id) == (1, 2)
+    assert tokenizer.get_config()["pad_token"] == "<s>"
+
+
+def test_a_broken_file_of_a_model_is_named(sentence_piece_model, tmp_path):
+    path = tmp_path / "broken.spm"
+    path.write_bytes(sentence_piece_model[:200])
+    with pytest.raises(ValueError, match="proto must be a SentencePiece model.*broken.spm'"):
+        data.SentencePieceTokenizer(str(path))
+    with pytest.raises(ValueError, match="Received: 0 bytes, which is damaged"):
+        data.SentencePieceTokenizer(b"")

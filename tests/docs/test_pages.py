@@ -1,8 +1,9 @@
 """The code on the pages of the site runs as it stands.
 
-On each page the Python blocks run in order in one process, then the commands marked
-`<!-- test: commands -->`, then Python blocks marked `<!-- test: after commands -->`. Other commands
-do not run. A comment such as `<!-- not run: it needs a GPU -->` leaves a Python block out.
+On each page the Python blocks run in order in one namespace, then the commands marked
+`<!-- test: commands -->`, then, in a new namespace, Python blocks marked
+`<!-- test: after commands -->`. Other commands do not run. A comment such as
+`<!-- not run: it needs a GPU -->` leaves a Python block out.
 """
 
 import ast
@@ -42,28 +43,22 @@ def test_each_block_is_python_or_says_why_it_is_not_run(page):
             ast.parse(code)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.parametrize("page", TESTED_PAGES)
-def test_the_blocks_run_in_order(page, tmp_path):
+def test_the_blocks_run_in_order(page, tmp_path, monkeypatch):
     # A folder of text for the commands.
     (tmp_path / "tales" / "test").mkdir(parents=True)
     (tmp_path / "tales" / "test" / "tale.txt").write_text("Once upon a time. " * 40)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(DOCS.parent))
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    monkeypatch.setenv("MPLBACKEND", "agg")
     for comment, language in TESTED:
         code = "\n".join(x[2] for x in blocks(page) if x[:2] == (comment, language))
-        run(
-            [sys.executable, "-c", code] if language == "python" else ["bash", "-euc", code],
-            tmp_path,
-        )
-
-
-def run(command, folder):
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(DOCS.parent),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TFDS_DATA_DIR": str(folder / "tfds"),
-        "MPLBACKEND": "agg",
-    }
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+        if language == "python":
+            exec(compile(code, page, "exec"), {"__name__": "__main__"})
+        else:
+            command = ["bash", "-euc", code]
+            result = subprocess.run(command, capture_output=True, text=True)
+            assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"

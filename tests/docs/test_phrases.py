@@ -96,6 +96,7 @@ def found_in(path, phrases):
             yield f'{name}:{number}: "{words}"; use: {phrase["use"]}'
 
 
+@pytest.mark.slow
 def test_the_text_avoids_these_phrases():
     found = [message for path in paths() for message in found_in(path, PHRASES)]
     assert not found, "\n".join(found)

@@ -26,6 +26,7 @@ def test_vectors_are_on_a_circle_and_centroids_move_to_their_members(routing_ste
         assert after @ mean > before @ mean
 
 
+@pytest.mark.slow
 def test_pictures_are_the_same_whenever_they_are_drawn(routing_steps, tmp_path):
     first, second = (routing_steps.draw(tmp_path / name) for name in ("a", "b"))
     assert [path.name for path in first] == [f"{name}.svg" for name in routing_steps.PICTURES]

@@ -4,27 +4,25 @@ import concurrent.futures
 import json
 import shutil
 import subprocess
-import urllib.request
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from tests.serving import served, server
+from tests.serving import server
+from tests.serving.served import BAD_REQUESTS
 
 EXPORT = Path(__file__).parent.parent.parent / "export"
 
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def addresses():
+def addresses(served):
     """Of the server: gRPC and REST."""
-    with server.serving(served.exported()) as addresses:
+    with server.serving(served.folder) as addresses:
         yield addresses
 
 
@@ -43,7 +41,7 @@ def predict(request, addresses, clients):
     return predict
 
 
-def test_scores(predict):
+def test_scores_and_texts_are_those_of_the_saved_model(predict, served):
     texts = ["the café", ""]
     expected = served.ask("score_text", texts=texts)
     for name, values in predict("score_text", {"texts": texts}).items():
@@ -51,131 +49,87 @@ def test_scores(predict):
     ids = [[5, 6, 7], [8, 9, 10]]
     found = predict("score", {"ids": ids})["log_probabilities"]
     np.testing.assert_allclose(found, served.ask("score", ids=ids)["log_probabilities"], rtol=1e-5)
-
-
-def test_texts(predict):
-    inputs = {"prompts": ["once", ""], "max_new_tokens": 9, "top_k": [0, 4], "seed": 2}
-    assert predict("generate", inputs)["texts"] == served.texts(**inputs)
-
-
-def test_parameters_have_defaults(predict):
+    # The first has parameters; the second has bytes that are no text.
+    for inputs in (
+        {"prompts": ["once", ""], "max_new_tokens": 9, "top_k": [0, 4], "seed": 2},
+        {"prompts": [b"\xff\x00"], "max_new_tokens": 5},
+    ):
+        assert predict("generate", inputs)["texts"] == served.texts(**inputs)
+    # Parameters have defaults.
     expected = served.texts(prompts=["once"], max_new_tokens=64)
     assert predict("generate", {"prompts": ["once"]})["texts"] == expected
 
 
-def test_a_text_in_chunks_scores_as_the_whole(addresses, clients):
+def test_a_state_goes_on(addresses, clients, served):
     ids = np.array([[5, 6, 7, 8, 9, 10, 11], [8, 9, 10, 0, 0, 0, 0]])
     expected = served.ask("score", ids=ids)["log_probabilities"]
+    both = []
     for client, address in zip(clients, addresses):
         state, scores = client.predict(address, "new_state", {"rows": 2}), []
         for chunk in (ids[:, :3], ids[:, 3:]):
             state = client.predict(address, "score_next", {"ids": chunk.tolist(), **state})
             scores.append(state.pop("log_probabilities"))
         np.testing.assert_allclose(np.concatenate(scores, 1), expected, rtol=1e-4, atol=1e-5)
+        inputs = {"prompts": [" and", ""], "max_new_tokens": 6, "top_k": 1}
+        said = client.predict(address, "generate_next", {**inputs, **state})["continuations"]
+        both.append([item.decode() if isinstance(item, bytes) else item for item in said])
+    assert both[0] == both[1]
 
 
-def test_a_chat_goes_on(addresses, clients):
-    inputs = {"max_new_tokens": 6, "top_k": 1}
-    expected = None
-    for client, address in zip(clients, addresses):
-        state, said = client.predict(address, "new_state", {"rows": 1}), []
-        for turn in ("once", " and then"):
-            state = client.predict(address, "generate_next", {"prompts": [turn], **inputs, **state})
-            said += [np.array(state.pop("continuations")).item()]
-        said = [item.decode() if isinstance(item, bytes) else item for item in said]
-        expected = expected or said
-        assert said == expected
-
-
-def test_a_signature_that_is_not_there(clients, addresses):
-    with pytest.raises(ValueError, match="scores: .*score_text"):
-        clients[0].predict(addresses[0], "scores", {"ids": [[5]]})
-
-
-def test_bytes_that_are_no_text(predict):
-    inputs = {"prompts": [b"\xff\x00"], "max_new_tokens": 5}
-    assert predict("generate", inputs)["texts"] == served.texts(**inputs)
-
-
-@pytest.mark.parametrize("case", served.BAD_REQUESTS)
-def test_a_bad_input_is_named_and_the_server_goes_on(predict, case):
-    signature, inputs, name = served.BAD_REQUESTS[case]
-    with pytest.raises((ValueError, grpc.RpcError), match=rf"(\b|_){name}(\b|_)"):
-        predict(signature, inputs)
+def test_what_is_wrong_is_named_and_the_server_goes_on(predict):
+    for signature, inputs, name in BAD_REQUESTS:
+        with pytest.raises((ValueError, grpc.RpcError), match=rf"(\b|_){name}(\b|_)"):
+            predict(signature, inputs)
+    # Of a wrong type, and unknown.
+    prompt = {"prompts": ["a"]}
+    with pytest.raises(ValueError, match=r"\bids\b"):
+        predict("score", {"ids": [["five"]]})
+    with pytest.raises(ValueError, match=r"\btemperature\b"):
+        predict("generate", {**prompt, "temperature": "hot"})
+    with pytest.raises((ValueError, grpc.RpcError), match="heat"):
+        predict("generate", {**prompt, "heat": 1.0})
     assert predict("score_text", {"texts": ["a"]})["tokens"] == [2]
 
 
-@pytest.mark.parametrize(
-    "signature, name, value",
-    [("score", "ids", [["five"]]), ("generate", "temperature", "hot"), ("generate", "top_k", 2.5)],
-)
-def test_a_wrong_type_is_named(predict, signature, name, value):
-    inputs = {name: value, **({"prompts": ["a"]} if signature == "generate" else {})}
-    with pytest.raises(ValueError, match=rf"\b{name}\b"):
-        predict(signature, inputs)
-
-
-def test_an_unknown_input_is_named(predict):
-    with pytest.raises((ValueError, grpc.RpcError), match="heat"):
-        predict("generate", {"prompts": ["a"], "heat": 1.0})
-
-
-def test_the_server_goes_on_after_a_type_that_no_client_sends(addresses, clients):
-    request = predict_pb2.PredictRequest()
-    request.model_spec.signature_name = "score"
-    request.inputs["ids"].CopyFrom(tf.make_tensor_proto([[1.5]]))
-    with grpc.insecure_channel(addresses[0]) as channel:
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        with pytest.raises(grpc.RpcError, match="int32.*float|float.*int32"):
-            stub.Predict(request)
-    found = clients[0].predict(addresses[0], "score", {"ids": [[5]]})
-    assert found["log_probabilities"].shape == (1, 1)
-
-
-def test_eight_clients_at_once_get_what_one_gets(predict):
-    requests = [{"prompts": ["ab" * n], "max_new_tokens": 3 + n % 5, "seed": n} for n in range(16)]
+def test_eight_clients_at_once_get_what_one_gets(predict, served):
+    requests = [{"prompts": ["ab" * n], "max_new_tokens": 3 + n % 5, "seed": n} for n in range(8)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         found = pool.map(lambda inputs: predict("generate", inputs)["texts"], requests)
         assert list(found) == [served.texts(**inputs) for inputs in requests]
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_command_lines(addresses, clients, number, capsys):
-    client, options = clients[number], ["--server", addresses[number]]
+def test_command_lines(addresses, clients, served, capsys):
     parameters = ["--max-new-tokens", "5", "--temperature", "0.7", "--seed", "3"]
-    assert client.main([*options, "generate", "once", "", *parameters]) == 0
     expected = served.texts(prompts=["once", ""], max_new_tokens=5, temperature=0.7, seed=3)
-    printed = capsys.readouterr().out
-    assert all(f"texts: {text}\n" in printed for text in expected)
-    assert client.main([*options, "score-text", "once", "upon"]) == 0
-    assert capsys.readouterr().out.count("bits_per_byte: ") == 2
-    assert client.main([*options, "score", "5", "6"]) == 0
-    assert "log_probabilities: [" in capsys.readouterr().out
-    assert client.main([*options, "generate", "once", "--temperature", "0"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("client: error:") and "temperature" in line
-
-
-def test_a_server_that_is_not_there(clients, capsys):
-    for client in clients:
+    for client, address in zip(clients, addresses):
+        options = ["--server", address]
+        assert client.main([*options, "generate", "once", "", *parameters]) == 0
+        printed = capsys.readouterr().out
+        assert all(f"texts: {text}\n" in printed for text in expected)
+        assert client.main([*options, "score-text", "once", "upon"]) == 0
+        assert capsys.readouterr().out.count("bits_per_byte: ") == 2
+        assert client.main([*options, "score", "5", "6"]) == 0
+        assert "log_probabilities: [" in capsys.readouterr().out
+        assert client.main([*options, "generate", "once", "--temperature", "0"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("client: error:") and "temperature" in line
         assert client.main(["--server", "localhost:1", "score", "5"]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("client: error:")
+    with pytest.raises(ValueError, match="scores: .*score_text"):
+        clients[0].predict(addresses[0], "scores", {"ids": [[5]]})
 
 
-def test_rest_answers_by_rows_too(addresses):
-    body = {"instances": [{"texts": "a"}, {"texts": "the café"}], "signature_name": "score_text"}
-    url = f"http://{addresses[1]}/v1/models/rt_keras:predict"
-    with urllib.request.urlopen(url, data=json.dumps(body).encode()) as response:
-        rows = json.load(response)["predictions"]
-    assert [row["tokens"] for row in rows] == [2, 10]
-
-
-def test_the_curl_client(addresses):
+def test_the_curl_client_gets_what_others_get_and_says_what_is_refused(addresses, served):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    command = ["bash", str(EXPORT / "client_curl.sh"), addresses[1]]
-    result = subprocess.run(command, capture_output=True, text=True)
+    script = (EXPORT / "client_curl.sh").read_text()
+
+    def run(script):
+        command = ["bash", "-s", addresses[1]]
+        return subprocess.run(command, input=script, capture_output=True, text=True)
+
+    result = run(script)
     assert result.returncode == 0, result.stderr
     status, scores, text_scores, texts, rows = map(json.loads, result.stdout.splitlines())
     assert status["model_version_status"][0]["state"] == "AVAILABLE"
@@ -184,15 +138,6 @@ def test_the_curl_client(addresses):
     expected = served.texts(prompts=["Once upon", "There was"], max_new_tokens=20, temperature=0.8)
     assert texts["outputs"]["texts"] == expected
     assert len(rows["predictions"]) == 2
-
-
-def test_curl_says_what_the_server_refuses(addresses):
-    if shutil.which("curl") is None:
-        pytest.skip("there is no curl")
-    script = (
-        (EXPORT / "client_curl.sh").read_text().replace('"temperature": 0.8', '"temperature": 0')
-    )
-    command = ["bash", "-s", addresses[1]]
-    result = subprocess.run(command, input=script, capture_output=True, text=True)
+    result = run(script.replace('"temperature": 0.8', '"temperature": 0'))
     assert result.returncode != 0
     assert "temperature: it must be finite and at least 1e-30" in result.stdout

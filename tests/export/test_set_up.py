@@ -1,5 +1,6 @@
 """Tests of the settings of TensorFlow Serving in `export/`."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -54,21 +55,26 @@ def test_compose_mounts_the_files_that_its_flags_name():
     assert "--enable_batching=true" in services["batching"]["command"]
 
 
-@pytest.mark.end_to_end
-def test_the_export_script_writes_versions(tiny_run, tmp_path, capsys):
+@pytest.mark.slow
+def test_the_export_script_writes_versions(retrieval_folder, tmp_path, capsys):
     script = runpy.run_path(str(EXPORT / "export.py"))
     output = tmp_path / "rt_keras"
-    options = ["--model", str(tiny_run), "--output", str(output), "--max-length", "64"]
+    options = ["--model", str(retrieval_folder / "retriever"), "--output", str(output)]
     assert script["main"](options) == 0
     assert (output / "1" / "saved_model.pb").is_file()
     assert str(output / "1") in capsys.readouterr().out
     assert script["MODELS"] == EXPORT / "models" / "rt_keras"
 
 
-@pytest.mark.parametrize("option", [["--model", "nowhere"], ["--max-length", "1"]])
-def test_the_export_script_says_what_is_wrong(tiny_run, tmp_path, capsys, option):
+def test_the_export_script_says_what_is_wrong(retrieval_folder, tmp_path, capsys):
     script = runpy.run_path(str(EXPORT / "export.py"))
-    options = ["--model", str(tiny_run), "--output", str(tmp_path / "rt_keras"), *option]
-    assert script["main"](options) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("export: error:")
+    output = str(tmp_path / "rt_keras")
+    # A text embedder has no such length.
+    folder = str(retrieval_folder / "retriever")
+    for options, message in (
+        (["--model", "nowhere"], "nowhere"),
+        (["--model", folder, "--max-length", "9"], "max_length does not apply.*9"),
+    ):
+        assert script["main"]([*options, "--output", output]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.match(f"export: error: .*{message}", line)

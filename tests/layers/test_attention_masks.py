@@ -17,9 +17,11 @@ def some(*shape):
 
 
 @pytest.mark.parametrize("options", [{}, {"use_causal_mask": True}], ids=["plain", "causal"])
-@pytest.mark.parametrize(
-    "shape",
-    [
+def test_broadcast_as_in_keras(options):
+    query, value = checks.random(BATCH, QUERIES, 6), checks.random(BATCH, KEYS, 6, seed=1)
+    theirs, ours = twins(query, value)
+    plain = ours(query, value, **options)
+    for shape in (
         (QUERIES, KEYS),
         (1, KEYS),
         (BATCH, QUERIES, KEYS),
@@ -27,22 +29,15 @@ def some(*shape):
         (BATCH, 1, KEYS),
         (BATCH, 1, QUERIES, KEYS),
         (BATCH, 1, 1, KEYS),
-        (1, 1, 1, KEYS),
         (BATCH, HEADS, QUERIES, KEYS),
         (1, HEADS, 1, KEYS),
         (1, 1, 1, 1),
-    ],
-    ids=str,
-)
-def test_broadcast_as_in_keras(shape, options):
-    query, value = checks.random(BATCH, QUERIES, 6), checks.random(BATCH, KEYS, 6, seed=1)
-    theirs, ours = twins(query, value)
-    for mask in (some(*shape), some(*shape).astype("int32")):
-        expected = theirs(query, value, attention_mask=mask, **options)
-        found = ours(query, value, attention_mask=mask, **options)
-        checks.close(found, expected, 5e-6)
-    plain = ours(query, value, **options)
-    assert (checks.largest_difference(found, plain) > 1e-3) == (shape != (1, 1, 1, 1))
+    ):
+        for mask in (some(*shape), some(*shape).astype("int32")):
+            expected = theirs(query, value, attention_mask=mask, **options)
+            found = ours(query, value, attention_mask=mask, **options)
+            checks.close(found, expected, 5e-6)
+        assert (checks.largest_difference(found, plain) > 1e-3) == (shape != (1, 1, 1, 1)), shape
 
 
 def test_each_head_gets_its_mask():
@@ -65,18 +60,7 @@ def test_masks_that_every_group_supports():
     np.testing.assert_array_equal(layer(x, x, attention_mask=same), expected)
 
 
-def test_more_queries_than_are_computed_at_once(monkeypatch):
-    x, mask = checks.random(2, 5, 6), some(2, 2, 5, 5)
-    layer = MultiHeadAttention([FullHeads(2)], 4)
-    expected = layer(x, x, attention_mask=mask)
-    monkeypatch.setattr("rt_keras.ops.chunks.LOGITS_AT_ONCE", 2 * 2 * 5 * 2)
-    found = layer(x, x, attention_mask=mask)
-    assert checks.largest_difference(found, expected) < 1e-6
-
-
-@pytest.mark.parametrize(
-    "shape", [(2,), (2, 7), (5, 4), (3, 5, 5), (2, 5, 7), (2, 3, 5, 5), (2, 1, 1, 5, 5)], ids=str
-)
+@pytest.mark.parametrize("shape", [(2,), (5, 4), (3, 5, 5), (2, 3, 5, 5), (2, 1, 1, 5, 5)], ids=str)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_masks_that_do_not_broadcast(shape, symbolic):
     x, mask = checks.random(2, 5, 6), np.ones(shape, bool)

@@ -1,5 +1,3 @@
-import inspect
-
 import pytest
 
 from rt_keras.layers import LocalHeads, LocalRoutingHeads, RoutingHeads
@@ -18,19 +16,6 @@ def test_fixed_values_are_not_options(kind):
     options = options_of_kind(kind)
     assert not options.keys() & kind.fixed.keys()
     assert ("share_qk" in options) == kind.can_share_qk
-
-
-def test_required_arguments_come_first():
-    names = list(inspect.signature(LocalRoutingHeads.__init__).parameters)
-    assert names[:6] == [
-        "self",
-        "num_heads",
-        "block_size",
-        "num_clusters",
-        "window_size",
-        "look_back",
-    ]
-    assert names[-4:] == ["share_qk", "num_persistent_keys", "dense_below", "kwargs"]
 
 
 def test_each_set_gets_its_options():

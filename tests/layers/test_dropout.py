@@ -9,9 +9,8 @@ X = np.ones([3, 40, 5], "float32")
 
 @pytest.mark.parametrize("noise_shape", [None, (None, 1, 5)])
 def test_dropout_equals_that_of_keras(noise_shape):
-    layers = [
-        kind(0.4, noise_shape=noise_shape, seed=3) for kind in (Dropout, keras.layers.Dropout)
-    ]
+    options = {"noise_shape": noise_shape, "seed": 3}
+    layers = [kind(0.4, **options) for kind in (Dropout, keras.layers.Dropout)]
     for _ in range(2):
         ours, theirs = (np.asarray(layer(X, training=True)) for layer in layers)
         np.testing.assert_array_equal(ours, theirs)

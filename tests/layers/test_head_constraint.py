@@ -6,8 +6,9 @@ from rt_keras.layers.head_constraint import HeadConstraint
 from tests.layers import checks
 
 
-@pytest.mark.parametrize("shape", [(4, 2, 3), (2, 3, 4)])
-@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+@pytest.mark.parametrize(
+    "shape, axis", [((4, 2, 3), 0), ((4, 2, 3), 1), ((2, 3, 4), 1), ((2, 3, 4), (0, 1))]
+)
 def test_axes_are_those_of_weights_with_heads(shape, axis):
     constraint = keras.constraints.UnitNorm(axis=axis)
     weights = checks.random(4, 6) if shape[0] == 4 else checks.random(6, 4)

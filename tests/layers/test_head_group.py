@@ -5,121 +5,44 @@ import tensorflow as tf
 
 from rt_keras.layers import (
     CausalClusteredHeads,
-    ClusteredHeads,
-    ClusterStridedHeads,
-    CompressiveHeads,
     FullHeads,
     HashedHeads,
-    HeadGroup,
     LocalHeads,
     LocalRoutingHeads,
     LSHHeads,
     MultiHeadAttention,
-    RandomHeads,
     RoutingHeads,
     StridedHeads,
 )
-from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_group import copy_groups
-from rt_keras.t2t import T2THashedHeads, T2TRoutingHeads, T2TStridedHeads
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
-GROUPS = [
-    lambda **kwargs: LocalHeads(2, 4, **kwargs),
-    lambda **kwargs: FullHeads(2, **kwargs),
-    lambda **kwargs: RoutingHeads(2, 3, 4, **kwargs),
-    lambda **kwargs: RoutingHeads(2, 3, 4, assignment="balanced", **kwargs),
-    lambda **kwargs: ClusterStridedHeads(2, 3, 4, **kwargs),
-    lambda **kwargs: HashedHeads(2, 4, 4, **kwargs),
-    lambda **kwargs: RandomHeads(2, 3, 4, **kwargs),
-    lambda **kwargs: StridedHeads(2, 3, **kwargs),
-    lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, kernel_size=3, **kwargs),
-]
 
-
-@pytest.mark.parametrize("make", GROUPS)
-def test_shapes(make):
-    query, value = checks.random(2, 2, 9, 6), checks.random(2, 2, 9, 5)
-    group = make()
-    assert group(query, value, query).shape == (2, 2, 9, 5)
-    assert group.compute_output_shape(query.shape, value.shape) == (2, 2, 9, 5)
-
-
-@pytest.mark.parametrize("make", GROUPS)
-def test_relative_positions(make):
-    x = checks.random(1, 2, 9, 6)
-    plain, relative = make(), make(max_relative_distance=3)
-    for group in (plain, relative):
-        group.build(x.shape, x.shape)
-    added = relative.trainable_variables[: -len(plain.trainable_variables) or None]
-    assert [weight.shape for weight in added] == [(2, 7, 6)]
-    # Vectors of 0 have no effect.
-    weights = [weight for weight in relative.weights if weight is not relative.relative_embeddings]
-    for weight, source in zip(weights, plain.weights, strict=True):
-        weight.assign(source)
-    assert checks.largest_difference(relative(x, x, x), plain(x, x, x)) > 1e-2
-    relative.relative_embeddings.assign(np.zeros((2, 7, 6)))
-    checks.close(relative(x, x, x), plain(x, x, x), 1e-6)
-
-
-@pytest.mark.parametrize("make", GROUPS)
-def test_dropout_only_in_training(make):
-    x = checks.random(1, 2, 9, 6)
-    group = make()
-    plain = group(x, x, x)
-    kwargs = {"dropout": 0.5, "seed": np.array([1, 2])}
-    np.testing.assert_array_equal(group(x, x, x, **kwargs), plain)
-    dropped = group(x, x, x, **kwargs, training=True)
-    assert checks.largest_difference(dropped, plain) > 1e-2
-
-
-@pytest.mark.parametrize("make", GROUPS)
-@pytest.mark.parametrize("causal", [False, True])
-def test_config(make, causal):
-    x = checks.random(1, 2, 9, 6)
-    checks.config_makes_an_equal_layer(
-        make(max_relative_distance=2, name="heads"), x, x, x, use_causal_mask=causal
-    )
-
-
-@pytest.mark.parametrize("make", [GROUPS[0], *GROUPS[2:]])
-def test_no_mask_of_pairs(make):
-    x = checks.random(1, 2, 9, 6)
-    with pytest.raises(ValueError, match="do not support an attention_mask of .batch, queries"):
-        make()(x, x, x, attention_mask=np.ones((1, 9, 9), bool))
-
-
-@pytest.mark.parametrize("make", GROUPS)
-def test_mixed_bfloat16(make):
-    x = checks.random(1, 2, 9, 6)
-    group = make(max_relative_distance=2, dtype="mixed_bfloat16")
-    assert group(x, x, x).dtype == "bfloat16"
-    assert group.relative_embeddings.dtype == "float32"
-
-
-@pytest.mark.parametrize("make", [lambda: StridedHeads(2, 3), lambda: T2TStridedHeads(2, 3)])
-def test_files_of_earlier_versions_have_a_token_bias(make):
-    group = make()
-    saved = keras.saving.serialize_keras_object(group)
-    saved["config"]["token_bias"] = None
-    assert keras.saving.deserialize_keras_object(saved).get_config() == group.get_config()
-    saved["config"]["token_bias"] = "fixed"
-    kind = type(group).__name__
-    message = f"token_bias must be None for {kind}: only .*rt_keras.t2t .*token_bias='fixed'"
-    with pytest.raises(ValueError, match=message):
-        keras.saving.deserialize_keras_object(saved)
+@pytest.mark.parametrize("kind", checks.EVERY_KIND)
+def test_dropout_only_in_training(kind):
+    x, group = checks.random(1, 2, 9, 6), checks.EVERY_KIND[kind]()
+    options = {"use_causal_mask": True, **checks.gates_for(group, x)}
+    vectors = x, x, None if group.share_qk else x
+    plain = group(*vectors, **options)
+    options |= {"dropout": 0.5, "seed": np.array([1, 2])}
+    np.testing.assert_array_equal(group(*vectors, **options), plain)
+    dropped = group(*vectors, **options, training=True)
+    # A recurrent state has no attention weights.
+    assert (checks.largest_difference(dropped, plain) > 1e-2) == (kind != "gated-delta")
 
 
 def test_saving(tmp_path):
-    # A saved group has the relative positions of its kind.
-    groups = [make(max_relative_distance=2) for make in GROUPS]
-    groups.append(LocalHeads(2, 2, look_back=(1, 0), grid=(2, 2), key_block_size=2))
-    groups.append(HashedHeads(2, 4, 4, share_qk=True, seed=1))
+    groups = [
+        LocalHeads(2, 2, look_back=(1, 0), grid=(2, 2), key_block_size=2),
+        HashedHeads(2, 4, 4, share_qk=True, seed=1),
+        StridedHeads(2, 3, max_relative_distance=2),
+        LocalRoutingHeads(2, 2, 3, 4, kernel_size=3, num_persistent_keys=2),
+    ]
     inputs = keras.Input((8, 6))
     layer = MultiHeadAttention(groups, 2)
-    model = keras.Model(inputs, layer(inputs, inputs))
+    model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
     for weight in layer.trainable_variables:
         weight.assign(weight + 0.1)
     x = checks.random(2, 8, 6)
@@ -144,111 +67,26 @@ def test_copy_groups():
         assert copy.get_config() == expected
 
 
-def test_a_group_must_define_its_attention():
-    x = keras.random.normal([1, 2, 9, 6])
-    with pytest.raises(NotImplementedError):
-        HeadGroup(2)(x, x, x)
-
-
 @pytest.mark.parametrize("name", ["num_heads", "max_relative_distance"])
 def test_bad_numbers(name):
     with pytest.raises(ValueError, match=f"{name} must be a.* integer.*. Received: {name}=0"):
         FullHeads(**{"num_heads": 2, name: 0})
 
 
-# Persistent keys.
-
-
-PERSISTENT = [
-    FullHeads(2, num_persistent_keys=3),
-    FullHeads(2, memory_length=5, num_persistent_keys=3),
-    LocalHeads(2, 4, num_persistent_keys=3),
-    RoutingHeads(2, 2, 4, num_persistent_keys=3),
-    LocalRoutingHeads(2, 4, 2, 4, num_persistent_keys=3),
-]
-
-
-@pytest.mark.parametrize("group", PERSISTENT, ids=lambda group: type(group).__name__)
-def test_all_queries_attend_to_persistent_keys(group):
-    group = type(group).from_config(group.get_config())
-    layer, x = MultiHeadAttention([group]), checks.random(1, 11, 8)
-    output = layer(x, x, use_causal_mask=True)
-    np.testing.assert_allclose(checks.decode(layer, x, 4), output, rtol=0, atol=1e-5)
-    chunks = layer.call_with_cache(x[:, :6], layer.new_cache(1, 11), 0)
-    rest = layer.call_with_cache(x[:, 6:], chunks[1], 6)
-    found = np.concatenate([chunks[0], rest[0]], axis=1)
-    np.testing.assert_allclose(found, output, rtol=0, atol=1e-5)
-    # Their weights and those of the positions sum to 1.
-    sums = tf.reduce_sum(attention_of(layer, x), axis=-1)
-    assert np.all(sums.numpy() < 0.999)
-
-
-def attention_of(layer, x):
-    inputs = keras.Input(x.shape[1:])
-    model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
-    (call,) = attention_calls(model, x)
-    return tf.concat(list(call.weights()), axis=-1)
-
-
 @pytest.mark.parametrize(
-    "group, options, message",
+    "make",
     [
-        (
-            lambda: CompressiveHeads(2, 4, 1),
-            {},
-            "CompressiveHeads: num_persistent_keys must be None. Received: num_persistent_keys=3",
-        ),
-        (
-            lambda: LocalHeads(2, 4),
-            {"attention_activation": "sparsemax"},
-            "attention_activation='sparsemax'.* cannot be joined .* Persistent",
-        ),
-        (
-            lambda: LocalHeads(2, 4),
-            {"dense_below": 8},
-            "LocalHeads with dense_below cannot have persistent keys",
-        ),
-        (
-            lambda: LocalHeads(2, 4),
-            {"num_persistent_keys": 0},
-            "num_persistent_keys must be an integer of at least 1",
-        ),
+        lambda: RoutingHeads(2, 3, 4, share_qk=True),
+        lambda: RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True),
+        lambda: LSHHeads(2, 4, 3),
     ],
 )
-def test_unsupported_persistent_keys_are_refused(group, options, message):
-    config = {**group().get_config(), "num_persistent_keys": 3, **options}
-    # Keras replaces the error of a constructor.
-    with pytest.raises((ValueError, TypeError), match=message):
-        MultiHeadAttention([type(group()).from_config(config)]).build([1, 8, 8], [1, 8, 8])
-
-
-def test_global_tokens_and_persistent_keys_are_not_combined():
-    with pytest.raises(
-        ValueError, match="LocalHeads do not support global tokens.* no persistent keys"
-    ):
-        MultiHeadAttention([LocalHeads(2, 4, num_persistent_keys=3)], num_global_tokens=1)
-
-
-SHARED = {
-    "hashed": lambda: HashedHeads(2, 3, 4, share_qk=True),
-    "lsh": lambda: LSHHeads(2, 4, 3),
-    "nearest": lambda: RoutingHeads(2, 3, 4, share_qk=True),
-    "balanced": lambda: RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True),
-    "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4, share_qk=True),
-    "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4, share_qk=True),
-    "hashed of the dialect": lambda: T2THashedHeads(2, 4, 4, 4, share_qk=True),
-    "routing of the dialect": lambda: T2TRoutingHeads(2, 2, 4, 4, share_qk=True),
-}
-
-
-@pytest.mark.parametrize("kind", SHARED)
-@pytest.mark.parametrize("keys", [6, 14])
-def test_queries_that_are_also_keys_need_as_many_values(kind, keys):
-    group = SHARED[kind]()
+def test_queries_that_are_also_keys_need_as_many_values(make):
+    group = make()
     name = type(group).__name__
-    query, value = checks.random(2, 2, 9, 4), checks.random(2, 2, keys, 4)
+    query, value = checks.random(2, 2, 9, 4), checks.random(2, 2, 6, 4)
     message = f"{name} with share_qk=True need as many values as queries"
-    with pytest.raises(ValueError, match=f"{message}.* length 9, value of length {keys}"):
+    with pytest.raises(ValueError, match=f"{message}.* length 9, value of length 6"):
         group(query, value)
     unknown = tf.TensorSpec([None, 2, None, 4])
     attend = tf.function(group, input_signature=[unknown] * 2)
@@ -261,10 +99,7 @@ def test_queries_that_are_also_keys_need_as_many_values(kind, keys):
     "make, option",
     [
         (lambda **options: LSHHeads(2, 4, 4, **options), {"max_relative_distance": 3}),
-        (lambda **options: ClusteredHeads(2, 3, **options), {"max_relative_distance": 3}),
-        (lambda **options: CausalClusteredHeads(2, 3, **options), {"max_relative_distance": 3}),
         (lambda **options: CausalClusteredHeads(2, 3, **options), {"share_qk": True}),
-        (lambda **options: CausalClusteredHeads(2, 3, **options), {"window_size": 4}),
     ],
 )
 def test_options_that_a_kind_does_not_have_are_refused(make, option):

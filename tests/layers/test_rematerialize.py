@@ -63,16 +63,10 @@ def assert_equal(found, expected, tolerance=1e-5):
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"dropout": 0.3},
-        {"normalize_first": False},
-        {"activation": "relu"},
-        {"conv_kernel_size": 3},
-    ],
+    [{"dropout": 0.3, "conv_kernel_size": 3}, {"normalize_first": False, "activation": "relu"}],
 )
 def test_outputs_losses_gradients_and_state_equal_those_without(options):
     plain, remat = blocks(**options)
@@ -87,37 +81,15 @@ def test_outputs_losses_gradients_and_state_equal_those_without(options):
     assert float(remat.attention.head_groups[1].member_batches.value) == 2
 
 
-def test_dropout_differs_from_call_to_call():
-    _, remat = blocks(dropout=0.5)
-    first, _, _ = step(remat)
-    second, _, _ = step(remat)
-    assert checks.largest_difference(first, second) > 0.1
-
-
-@pytest.mark.end_to_end
-def test_in_a_graph():
-    plain, remat = blocks(dropout=0.3)
-    expected = step(plain)
-    assert_equal(tf.function(step)(remat), expected, 1e-4)
-    for a, b in zip(remat.variables, plain.variables, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=a.path)
-
-
-@pytest.mark.end_to_end
-def test_mixed_precision():
-    plain, remat = blocks("mixed_bfloat16", dropout=0.3)
-    found = step(remat)
-    assert found[0].dtype == tf.bfloat16
-    assert found[2][-1].dtype == tf.float32
-    assert_equal(found, step(plain))
-
-
+@pytest.mark.slow
 def test_frozen_weights_do_not_change():
     plain, remat = blocks("mixed_bfloat16")
     for block in (plain, remat):
         block.trainable = False
     weights = [np.asarray(x) for x in remat.variables if "dense" in x.path]
-    assert_equal(step(remat)[0], step(plain)[0])
+    found = step(remat)
+    assert found[0].dtype == tf.bfloat16
+    assert_equal(found[0], step(plain)[0])
     for before, variable in zip(weights, [x for x in remat.variables if "dense" in x.path]):
         np.testing.assert_array_equal(variable, before)
 
@@ -160,7 +132,7 @@ for found, expected in zip(compiled(True, 3), compiled(False, 3)):
 """
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_each_additional_block_stores_only_its_inputs():
     found = temporaries(SCRIPT)
     inputs = 512 * 32 * 4

@@ -8,11 +8,6 @@ from tests.layers import checks
 
 LAYERS = [
     layers.FeedForward(8),
-    layers.MixtureOfExperts(2, 8),
-    layers.ProductKeyMemory(4, top_k=2, key_dim=4),
-    layers.ResidualWeight(),
-    layers.ReversibleBlocks([layers.TransformerBlock([layers.LocalHeads(2, 3)], 8)]),
-    layers.ScaleNormalization(0.5),
     layers.SinusoidalPositions(100),
     layers.TokenShift(),
     layers.TransformerBlock([layers.LocalHeads(2, 3)], 8),

@@ -30,12 +30,6 @@ def test_there_are_no_masks_outside_training():
     assert np.any(layer(X, training=True) == 0)
 
 
-def test_no_masks_at_all():
-    for names in (("frequency_masks", "time_masks"), ("frequency_mask_width", "time_mask_width")):
-        layer = SpecAugment(**dict.fromkeys(names, 0))
-        np.testing.assert_array_equal(layer(X, training=True), X)
-
-
 def test_kept_values_stay_as_they_are():
     x = checks.random(2, 30, 20)
     found = SpecAugment(1, 5, 1, 5, seed=0)(x, training=True).numpy()
@@ -59,22 +53,10 @@ def test_masks_are_stretches_anywhere_from_the_first_to_the_last_frame():
     assert np.all(np.any(masked, axis=0))
 
 
-def test_several_masks_may_lie_apart_or_overlap():
-    layer = SpecAugment(0, 0, 2, 10, seed=1)
-    masked = np.concatenate([layer(X, training=True)[:, :, 0] == 0 for _ in range(10)])
-    assert {runs(row) for row in masked} >= {1, 2}
-    assert np.max(np.sum(masked, axis=1)) <= 20
-
-
 def test_masks_wider_than_a_sound_fit_into_it():
     layer = SpecAugment(0, 0, 1, 1000, seed=0)
     found = layer(X, training=True).numpy()
     assert np.any(np.all(found == 0, axis=(1, 2)))
-
-
-def test_each_example_has_its_own_masks():
-    masks = SpecAugment(seed=3, time_mask_width=20)(X, training=True).numpy()
-    assert len({example.tobytes() for example in masks}) == len(X)
 
 
 def test_masks_follow_the_seed():
@@ -102,30 +84,23 @@ def test_compiled_for_any_shape():
     masked = np.concatenate([step(X)[:, :, 0] == 0 for _ in range(5)])
     assert {runs(row) for row in masked} <= {0, 1}
     assert 0 < np.max(np.sum(masked, axis=1)) <= 20
+    # Each example has its own.
     assert len({row.tobytes() for row in masked}) > 10
-
-
-def test_config():
-    layer = SpecAugment(1, 2, 3, 4, seed=5)
-    checks.config_makes_an_equal_layer(layer, X)
-    config = layer.get_config()
-    values = [config[name] for name in ("frequency_masks", "frequency_mask_width", "time_masks")]
-    assert values == [1, 2, 3] and config["time_mask_width"] == 4 and config["seed"] == 5
 
 
 def test_saving(tmp_path):
     inputs = keras.Input((None, 20))
-    model = keras.Model(inputs, SpecAugment(1, 9, 1, 20, seed=2)(inputs))
+    layer = SpecAugment(1, 9, 3, 20, seed=2)
+    names = "frequency_masks", "frequency_mask_width", "time_masks", "time_mask_width", "seed"
+    assert [layer.get_config()[name] for name in names] == [1, 9, 3, 20, 2]
+    model = keras.Model(inputs, layer(inputs))
     assert model.output.shape == (None, None, 20)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(X, training=True), model(X, training=True))
 
 
-@pytest.mark.parametrize("value", [-1, 1.5])
-@pytest.mark.parametrize(
-    "name", ["frequency_masks", "frequency_mask_width", "time_masks", "time_mask_width"]
-)
+@pytest.mark.parametrize("name, value", [("frequency_masks", -1), ("time_mask_width", 1.5)])
 def test_bad_arguments(name, value):
     with pytest.raises(ValueError, match=f"{name} must be an integer of at least 0"):
         SpecAugment(**{name: value})

@@ -2,7 +2,9 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerBackbone
 
@@ -27,13 +29,17 @@ def make_backbone(cls=RoutingTransformerBackbone, **changes):
         "intermediate_dim": 16,
         "head_groups": groups(),
     }
-    backbone = cls(**{**settings, **changes})
-    rng = np.random.default_rng(0)
-    for weight in backbone.trainable_variables:
+    return as_if_trained(cls(**{**settings, **changes}))
+
+
+def as_if_trained(model, seed=0):
+    """Adds noise to each weight, and to the load biases."""
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_variables:
         weight.assign(weight + 0.3 * rng.normal(size=weight.shape))
-    for heads in routing_heads(backbone):
+    for heads in routing_heads(getattr(model, "backbone", model)):
         heads.load_bias.assign(0.3 * rng.normal(size=heads.load_bias.shape))
-    return backbone
+    return model
 
 
 def routing_heads(backbone):
@@ -73,3 +79,63 @@ def leak(model, length=24):
         assert largest_difference(found[:, i + 1 :], expected[:, i + 1 :]) > 1e-2
         leaks.append(largest_difference(found[:, : i + 1], expected[:, : i + 1]))
     return max(leaks)
+
+
+def same(found, expected, tolerance=0.0):
+    """Asserts that structures of arrays or texts are equal, numbers up to a tolerance."""
+    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        if isinstance(b, str):
+            assert a == b
+        else:
+            assert np.shape(a) == np.shape(b)
+            assert np.size(b) == 0 or largest_difference(a, b) <= tolerance
+
+
+def check_backbone(backbone, x, tmp_path, **given):
+    """A backbone has the given arguments; its config and its files make an equal one."""
+    expected = backbone(x)
+    assert all(np.all(np.isfinite(np.asarray(y, "float64"))) for y in tf.nest.flatten(expected))
+    assert {weight.dtype for weight in backbone.trainable_weights} == {backbone.variable_dtype}
+    config = keras.saving.serialize_keras_object(backbone)
+    for name, value in given.items():
+        if name != "dtype" and not name.endswith("head_groups"):
+            assert config["config"][name] in (value, list(np.ravel(value))), name
+    copy = check_files(backbone, lambda model: model(x), tmp_path)
+    assert keras.saving.serialize_keras_object(copy)["config"] == config["config"]
+
+
+def check_files(model, use, tmp_path, tolerance=0.0, cls=None):
+    """What `use` finds is the same for the models of a file and of a preset, which it returns.
+
+    The preset is loaded by `cls`, by default that of the model.
+    """
+    expected = use(model)
+    model.save(tmp_path / "model.keras")
+    model.save_to_preset(str(tmp_path / "preset"))
+    # With the policy of the model; a preset alone has float32.
+    dtype = getattr(model, "backbone", model).dtype_policy.name
+    of_preset = (cls or type(model)).from_preset(str(tmp_path / "preset"), dtype=dtype)
+    for copy in (keras.saving.load_model(tmp_path / "model.keras"), of_preset):
+        assert type(copy) is type(model)
+        same(use(copy), expected, tolerance)
+    return of_preset
+
+
+def check_fit(model, *data, epochs=2, **options):
+    """Training lowers the loss, and moves every weight."""
+    before = [np.array(weight) for weight in model.trainable_variables]
+    callbacks = [CentroidEMA()] if routing_heads(model.backbone) else []
+    fit = {"epochs": epochs, "shuffle": False, "verbose": 0, "callbacks": callbacks}
+    history = model.fit(*data, **fit, **options).history
+    assert history["loss"][-1] < history["loss"][0]
+    pairs = zip(model.trainable_variables, before, strict=True)
+    assert [x.path for x, a in pairs if np.array_equal(x, a)] == []
+    return history
+
+
+def greedy(model, prompt, length):
+    """The greedy continuation of a prompt, from the logits of exactly the preceding tokens."""
+    tokens = [int(token) for token in prompt]
+    while len(tokens) < length:
+        tokens.append(int(np.argmax(model(inputs([tokens]))[0, -1])))
+    return tokens

@@ -30,7 +30,7 @@ def test_compile_creates_functions_again():
     assert model.jit_generate
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_generation_sees_variables_that_are_replaced():
     model = make_model()
     model.generate(PROMPTS, stop_token_ids=None)

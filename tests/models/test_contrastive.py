@@ -9,7 +9,6 @@ from rt_keras.data import ByteTokenizer
 from rt_keras.models import contrastive
 from tests.models import checks
 from tests.models.test_training import assert_equal
-from tests.replicas import found_on_two_replicas
 from tests.retrieval.made import make_retriever
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
@@ -41,8 +40,9 @@ def loss_in_a_loop(real, embeddings, weights):
     return np.array(losses), gradient
 
 
-@pytest.mark.parametrize("passages", [1, 3])
-@pytest.mark.parametrize("real", [[1, 1, 1, 1], [1, 0, 1, 1], [0, 1, 1, 0]])
+@pytest.mark.parametrize(
+    ("passages", "real"), [(3, [1, 1, 1, 1]), (1, [1, 0, 1, 1]), (3, [0, 1, 1, 0])]
+)
 def test_the_loss_and_its_gradient_are_those_of_a_loop(passages, real):
     embeddings, weights = make_embeddings(passages), np.array([1.0, 2.0, 0.5, 3.0]) * real
     labels, y_pred = tf.constant(real), tf.constant(embeddings)
@@ -57,36 +57,17 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(passages, real):
     np.testing.assert_allclose(tape.gradient(weighted, y_pred), gradient, atol=1e-5)
 
 
-@pytest.mark.parametrize("passages", [1, 3])
-def test_scores_are_products_with_the_passages_of_all_questions(passages):
-    embeddings = make_embeddings(passages)
-    scores, own = contrastive.scores_of_batch(tf.constant([1, 0, 1, 1]), embeddings)
-    assert scores.shape == (BATCH, BATCH * passages) and scores.dtype == tf.float32
-    assert own.numpy().tolist() == [passages * i for i in range(BATCH)]
-    for i in range(BATCH):
-        for k in range(BATCH):
-            for j in range(passages):
-                found = scores[i, passages * k + j]
-                expected = (
-                    contrastive.NO_SCORE if k == 1 else embeddings[i, 0] @ embeddings[k, 1 + j]
-                )
-                assert float(found) == pytest.approx(expected, rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("passages", [1, 3])
-def test_a_question_is_found_if_its_own_passage_scores_highest(passages):
-    embeddings = make_embeddings(passages)
+def test_a_question_is_found_if_its_own_passage_scores_highest():
+    embeddings = make_embeddings(3)
     # The passage of the first question, which is real, is the best of the first question.
     embeddings[0, 1] = 10 * embeddings[0, 0]
     # That of the last is worse than another of the same question, or of another question.
-    embeddings[3, -1 if passages > 1 else 1] = -embeddings[3, 0]
+    embeddings[3, 3] = -embeddings[3, 0]
     embeddings[2, 1] = 10 * embeddings[3, 0]
     found = contrastive.found_in_batch(tf.ones([BATCH], tf.int32), embeddings)
-    best = [
-        np.argmax([embeddings[i, 0] @ x for x in embeddings[:, 1:].reshape([-1, 3])])
-        for i in range(BATCH)
-    ]
-    assert found.numpy().tolist() == [float(best[i] == passages * i) for i in range(BATCH)]
+    passages = embeddings[:, 1:].reshape([-1, 3])
+    best = [np.argmax(passages @ embeddings[i, 0]) for i in range(BATCH)]
+    assert found.numpy().tolist() == [float(best[i] == 3 * i) for i in range(BATCH)]
     assert found.numpy()[[0, 3]].tolist() == [1, 0] and found.dtype == tf.float32
     # A passage of padding is not compared.
     embeddings[1, 1] = 99 * embeddings[0, 0]
@@ -94,6 +75,8 @@ def test_a_question_is_found_if_its_own_passage_scores_highest(passages):
     assert found.numpy()[0] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 def test_strings_need_no_labels():
     pairs = {"question": np.array(["a", "b"]), "passages": np.array([["aa"], ["bb"]])}
     losses = []
@@ -112,13 +95,6 @@ def test_embeddings_that_are_not_finite_are_refused():
         model.embed_texts(["a"])
 
 
-def test_half_precision_is_scored_in_single():
-    embeddings = tf.cast(make_embeddings(1), tf.bfloat16)
-    scores, _ = contrastive.scores_of_batch(tf.ones([BATCH]), embeddings)
-    exact, _ = contrastive.scores_of_batch(tf.ones([BATCH]), tf.cast(embeddings, tf.float32))
-    np.testing.assert_array_equal(scores, exact)
-
-
 def test_passages_follow_their_question_and_are_truncated_apart():
     preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(ByteTokenizer(), 6)
     passages = tf.constant([["a", "bcdefgh"], ["", "e"]])
@@ -134,7 +110,7 @@ def test_passages_follow_their_question_and_are_truncated_apart():
     assert contrastive.shorter(preprocessor, None) is preprocessor
 
 
-# === Replicas ===
+# === Training ===
 
 PASSAGES = 2
 
@@ -192,6 +168,7 @@ def whole():
     return trained(make_model())
 
 
+@pytest.mark.slow
 def test_a_step_learns_and_its_loss_is_that_of_the_embeddings(whole):
     losses = whole["history"]["val_loss"]
     assert losses[2] < losses[0] and whole["norm"] > 0
@@ -205,6 +182,12 @@ def test_a_step_learns_and_its_loss_is_that_of_the_embeddings(whole):
     assert whole["history"]["loss"][0] == pytest.approx(np.nansum(losses) / BATCH, rel=1e-4)
 
 
+@pytest.mark.slow
+def test_one_device_compiles_the_whole_step(whole):
+    assert_equal(trained(make_model(jit_compile=True)), whole)
+
+
+@pytest.mark.slow
 def test_losses_of_layers_are_added():
     batch, labels = make_batch(), np.ones(BATCH, "int32")
     plain, added = (make_model(commitment_weight=x) for x in (0.0, 1.0))
@@ -213,58 +196,3 @@ def test_losses_of_layers_are_added():
     extra = float(sum(added.losses))
     found = added.train_on_batch(batch, labels, return_dict=True)["loss"]
     assert extra > 0.01 and found == pytest.approx(expected + extra, rel=1e-3)
-
-
-REPLICAS = """
-from rt_keras.models.contrastive import InBatchLoss
-from tests.models.test_contrastive import make_embeddings, make_model, trained
-
-def share(context):
-    rows = make_embeddings(2)[[slice(3), slice(3, 4)][context.replica_id_in_sync_group]]
-    return tf.ones(len(rows)), tf.constant(rows)
-
-shares = strategy.experimental_distribute_values_from_function(share)
-losses = strategy.run(tf.function(lambda x: InBatchLoss(reduction=None)(*x)), [shares])
-found["shares"] = [x.numpy().tolist() for x in strategy.experimental_local_results(losses)]
-
-for name, options in {
-    "eager": {},
-    "jit": {"jit_compile": True},
-    "jit and added": {"commitment_weight": 1.0, "jit_compile": True},
-}.items():
-    with strategy.scope():
-        model = make_model(**options)
-    found[name] = trained(model)
-"""
-
-
-@pytest.fixture(scope="module")
-def replicas():
-    """The results of two replicas."""
-    return found_on_two_replicas(REPLICAS)
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("name", ["eager", "jit"])
-def test_replicas_compare_with_the_passages_of_all(replicas, whole, name):
-    assert_equal(replicas[name], whole)
-
-
-@pytest.mark.end_to_end
-def test_replicas_may_have_unequal_shares(replicas):
-    # As of the last batch of a data set.
-    first, second = replicas["shares"]
-    assert len(first) == 3 and len(second) == 1
-    expected = contrastive.InBatchLoss(reduction=None)(tf.ones(BATCH), make_embeddings(2))
-    np.testing.assert_allclose([*first, *second], expected, rtol=1e-5)
-
-
-@pytest.mark.end_to_end
-def test_compiled_replicas_keep_the_losses_of_layers(replicas):
-    without = np.array(replicas["jit"]["history"]["loss"])
-    assert (np.array(replicas["jit and added"]["history"]["loss"]) > without + 0.01).all()
-
-
-@pytest.mark.end_to_end
-def test_one_device_compiles_the_whole_step(whole):
-    assert_equal(trained(make_model(jit_compile=True)), whole)

@@ -13,14 +13,6 @@ def test_a_cache_has_one_entry_for_each_block():
         backbone.call_with_cache(np.array([[1]]), cache, 0)
 
 
-def test_kept_arguments_are_in_the_config():
-    backbone = checks.make_backbone(token_dropout=0.25, value_dim=3)
-    config = backbone.get_config()
-    assert (config["token_dropout"], config["value_dim"], config["num_layers"]) == (0.25, 3, 2)
-    assert len(config["head_groups"]) == 2
-    assert type(backbone).from_config(config).get_config() == config
-
-
 def test_output_layers_have_separate_initializers():
     initializer = keras.initializers.RandomNormal(seed=1)
     backbone = checks.make_backbone(kernel_initializer=initializer, dtype="mixed_bfloat16")

@@ -1,6 +1,5 @@
 """Checks before generation. The tests of each model check its generated tokens."""
 
-import keras_hub
 import numpy as np
 import pytest
 
@@ -23,16 +22,10 @@ def model():
     backbone = RoutingTransformerBackbone(258, 1, 4, 4, [LocalHeads(1, 4)])
     preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=8)
     model = RoutingTransformerCausalLM(backbone, preprocessor)
-    model.compile(sampler="greedy", jit_compile=False)
+    model.compile(sampler="greedy", run_eagerly=True)
     return model
 
 
-@pytest.mark.end_to_end
-def test_an_empty_prompt_starts_from_end_of_text(model):
-    assert isinstance(model.generate("", max_length=4), str)
-
-
-@pytest.mark.end_to_end
 def test_a_prompt_that_is_too_long_is_refused(model):
     with pytest.raises(ValueError, match="prompt must have at most 8 tokens.*Received: 9"):
         model.generate("12345678")
@@ -42,16 +35,10 @@ def test_a_prompt_that_is_too_long_is_refused(model):
     assert model.generate("1234567") == "1234567"
 
 
-def test_no_prompts_give_no_texts(model):
+def test_prompts_that_are_not_text_are_refused(model):
     assert model.generate([]) == []
-
-
-def test_a_length_of_zero_is_refused(model):
     with pytest.raises(ValueError, match="sequence_length must be at least 1. .*=0"):
         model.generate("a", max_length=0)
-
-
-def test_a_prompt_that_is_not_text_is_refused(model):
     with pytest.raises(ValueError, match="prompt must be valid UTF-8"):
         model.generate("\udcff")
     with pytest.raises(TypeError, match="prompt must be a string"):
@@ -92,15 +79,9 @@ def test_unknown_tokens_are_refused(model, token):
     "sampler, message",
     [
         ("RandomSampler(temperature=0.0)", "temperature of RandomSampler must .*temperature=0.0"),
-        ("RandomSampler(temperature=1e-300)", "at least 1e-30. Received: temperature=1e-300"),
-        ("RandomSampler(temperature=float('inf'))", "must be finite .*Received: temperature=inf"),
         ("RandomSampler(temperature=float('nan'))", "must be finite .*Received: temperature=nan"),
-        ("TopPSampler(p=0.0)", "p of TopPSampler must be above 0 and at most 1. Received: p=0.0"),
         ("TopPSampler(p=1.5)", "must be above 0 and at most 1. Received: p=1.5"),
-        ("TopPSampler(k=259)", "k of TopPSampler must be from 1 to 258.* Received: k=259"),
         ("TopKSampler(k=0)", "k of TopKSampler must be from 1 to 258.* Received: k=0"),
-        ("TopKSampler(k=1000000)", "from 1 to 258, the number of token ids. Received: k=1000000"),
-        ("BeamSampler(num_beams=0)", "num_beams of BeamSampler must be at least 1. Received: num"),
     ],
 )
 def test_samplers_out_of_range_are_refused(model, sampler, message):
@@ -110,11 +91,3 @@ def test_samplers_out_of_range_are_refused(model, sampler, message):
     if "Beam" not in sampler:
         with pytest.raises(ValueError, match=message):
             next(streaming.stream(model, "a", max_length=4))
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("k", [1, 258])
-def test_samplers_at_the_bounds_of_the_range_are_accepted(model, k):
-    sampler = keras_hub.samplers.TopKSampler(k=k, temperature=1e-30)
-    model.compile(sampler=sampler, jit_compile=False)
-    assert model.generate("a", max_length=4).startswith("a")

@@ -8,10 +8,10 @@ NOT_CAUSAL = ("clustered",)
 NEEDED = {"union": {"union.window.block_size": 8}}
 
 
-@pytest.mark.parametrize("name", [name for name in HEAD_KINDS if name not in NOT_CAUSAL])
-def test_every_kind_can_be_configured(name):
-    (group,) = read_head_groups({f"{name}.num_heads": 4, **NEEDED.get(name, {})})
-    assert type(group) is HEAD_KINDS[name].layer and group.num_heads == 4
+def test_every_kind_can_be_configured():
+    for name in HEAD_KINDS.keys() - set(NOT_CAUSAL):
+        (group,) = read_head_groups({f"{name}.num_heads": 4, **NEEDED.get(name, {})})
+        assert type(group) is HEAD_KINDS[name].layer and group.num_heads == 4
 
 
 def test_groups_of_several_kinds_and_their_values():
@@ -20,27 +20,13 @@ def test_groups_of_several_kinds_and_their_values():
     assert (local.num_heads, local.block_size, full.num_heads) == (4, 32, 2)
 
 
-def test_encoders_have_other_kinds():
-    (group,) = read_head_groups({"clustered.num_heads": 2}, ("encoder",))
-    assert type(group) is HEAD_KINDS["clustered"].layer
-    (group,) = read_head_groups({"routing.num_heads": 2}, ("encoder", "decoder"))
-    assert type(group) is HEAD_KINDS["routing"].layer
-
-
 @pytest.mark.parametrize(
     ("values", "attentions", "message"),
     [
         ({}, ("decoder",), "there are no heads; one of model.routing.num_heads"),
         ({"local.block_size": 4}, ("decoder",), "num_heads is None; model.local has other values"),
-        ({"num_layers": 4}, ("decoder",), "unknown key model.num_layers"),
-        ({"local.num_heads": "4"}, ("decoder",), r"model.local.num_heads is '4' \(str\)"),
         ({"clustered.num_heads": 2}, ("decoder",), "in the decoder, use model.causal_clustered"),
-        ({"causal_clustered.num_heads": 2}, ("encoder",), "in the encoder, use model.clustered"),
-        ({"compressive.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
         ({"gated_delta.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
-        ({"native_sparse.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
-        ({"hashed.num_heads": 2, "hashed.share_qk": True}, ("encoder",), "it must be false"),
-        ({"hashed.num_heads": 2, "hashed.first_layer": 1}, ("decoder",), "it must be 0"),
         ({"local.num_heads": 2, "local.cross_block_size": 8}, ("decoder",), "it must be null"),
     ],
 )

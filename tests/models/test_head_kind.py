@@ -66,6 +66,7 @@ def test_a_check_draws_no_random_numbers():
     assert random.random() == expected
 
 
+@pytest.mark.weekly
 def test_a_check_does_not_start_tensorflow():
     """A multi-worker strategy must be created before TensorFlow starts."""
     program = """

@@ -45,7 +45,7 @@ def frames_of(samples, bins):
     return np.log(np.maximum(np.array(energies) @ mel_weights(bins), 1e-6))
 
 
-@pytest.mark.parametrize("count", [1, 160, 161, 400, 1600, 2311])
+@pytest.mark.parametrize("count", [1, 160, 161, 2311])
 def test_features_are_those_of_a_loop_over_frames(count):
     samples = noise(count)
     converter = RoutingTransformerAudioConverter(20, normalization="fixed")
@@ -53,20 +53,6 @@ def test_features_are_those_of_a_loop_over_frames(count):
     # Sums of 257 energies in float32, and their logarithm.
     close(features, (frames_of(samples, 20) + 6) / 4, 1e-3)
     assert features.shape == (-(-count // 160), 20) and np.all(mask)
-
-
-def test_a_sine_is_in_the_filters_around_its_frequency():
-    samples = np.sin(2 * np.pi * 1000 * np.arange(1600) / 16_000)
-    features, _ = RoutingTransformerAudioConverter(40, normalization="fixed")([samples])
-    edges = np.linspace(mel(20), mel(8000), 42)
-    (nearest,) = set(np.argmax(features[0, :8], axis=1))
-    assert abs(edges[nearest + 1] - mel(1000)) <= edges[1] - edges[0]
-
-
-def test_silence_has_the_least_energy():
-    for samples in (np.zeros([1, 800], "float32"), np.full([1, 800], 1e-9, "float32")):
-        features, _ = RoutingTransformerAudioConverter(8, normalization="fixed")(samples)
-        close(features, np.full([1, 5, 8], (math.log(1e-6) + 6) / 4), 1e-5)
 
 
 def test_clip_gives_each_bin_mean_0_and_variance_1():
@@ -79,13 +65,6 @@ def test_clip_gives_each_bin_mean_0_and_variance_1():
         np.testing.assert_allclose(row[real].mean(axis=0), 0, rtol=0, atol=1e-4)
         np.testing.assert_allclose(row[real].var(axis=0), 1, rtol=0, atol=1e-3)
         assert not np.any(row[~real])
-
-
-def test_clip_is_the_normalization_by_default():
-    samples = noise(1, 1600)
-    plain = frames_of(samples[0], 8)
-    expected = (plain - plain.mean(axis=0)) / plain.std(axis=0)
-    close(RoutingTransformerAudioConverter(8)(samples)[0], expected[None], 1e-3)
 
 
 @pytest.mark.parametrize("normalization", ["clip", "fixed"])
@@ -103,25 +82,6 @@ def test_padding_changes_no_frame(normalization):
         assert not np.any(found[frames:])
         if count:
             close(found[:frames], converter(row[None, :count])[0][0], 1e-5)
-
-
-def test_fixed_features_depend_on_no_later_frame():
-    samples = noise(1, 3200)
-    converter = RoutingTransformerAudioConverter(8, "fixed")
-    close(converter(samples)[0][:, :5], converter(samples[:, : 4 * 160 + 400])[0][:, :5], 1e-5)
-
-
-def test_whole_frames_alone_are_filtered():
-    converter = RoutingTransformerAudioConverter(8, "fixed")
-    samples = noise(2, 1000)
-    filtered = converter.filter(samples)
-    assert filtered.shape == (2, 1 + (1000 - 400) // 160, 8)
-    close(converter.shift(filtered), converter(samples)[0][:, :4], 1e-5)
-
-
-def test_no_samples():
-    features, mask = RoutingTransformerAudioConverter(8)(tf.zeros([2, 0]))
-    assert features.shape == (2, 0, 8) and mask.shape == (2, 0)
 
 
 @pytest.mark.parametrize("normalization", ["clip", "fixed"])
@@ -145,14 +105,9 @@ def test_config_makes_an_equal_one():
     assert copy.audio_shape() == (None, 8)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"num_mel_bins": 0}, "num_mel_bins must be a positive integer. Received: num_mel_bins=0"),
-        ({"num_mel_bins": 8.0}, "num_mel_bins must be a positive integer"),
-        ({"normalization": "none"}, "normalization must be one of clip, fixed. .*'none'"),
-    ],
-)
-def test_bad_arguments(arguments, message):
+def test_bad_arguments():
+    message = "num_mel_bins must be a positive integer. Received: num_mel_bins=0"
     with pytest.raises(ValueError, match=message):
-        RoutingTransformerAudioConverter(**arguments)
+        RoutingTransformerAudioConverter(0)
+    with pytest.raises(ValueError, match="normalization must be one of clip, fixed. .*'none'"):
+        RoutingTransformerAudioConverter(normalization="none")

@@ -62,17 +62,8 @@ def test_values(options):
     np.testing.assert_allclose(output, reference(layer, tokens), rtol=0, atol=1e-5)
 
 
-def test_one_graph_serves_any_length():
-    layer = make_layer(**OPTIONS["all"])
-    function = tf.function(layer, input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    for length in (1, 4, 9):
-        tokens = random_tokens(3, length)
-        np.testing.assert_allclose(function(tf.constant(tokens)), layer(tokens), atol=1e-5)
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_mixed_precision(options):
-    layer, tokens = make_layer("mixed_bfloat16", **OPTIONS[options]), random_tokens()
+def test_mixed_precision():
+    layer, tokens = make_layer("mixed_bfloat16", **OPTIONS["all"]), random_tokens()
     output = layer(tokens)
     assert output.dtype == "bfloat16"
     assert all(weight.dtype == "float32" for weight in layer.trainable_variables)
@@ -108,35 +99,3 @@ def test_token_dropout_forgets_whole_tokens():
     assert (is_kept | is_forgotten).all()
     assert not is_kept.all() and not is_forgotten.all()
     np.testing.assert_array_equal(layer(tokens, training=False), rows)
-
-
-def test_config_makes_an_equal_layer():
-    options = {
-        **OPTIONS["all"],
-        "embedding_dropout": 0.1,
-        "token_dropout": 0.2,
-        "kernel_initializer": keras.initializers.RandomNormal(stddev=0.5),
-    }
-    layer, tokens = make_layer(**options), random_tokens()
-    config = layer.get_config()
-    copy = RoutingTransformerEmbedding.from_config(config)
-    assert copy.get_config() == config
-    copy.build((None, None))
-    copy.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(copy(tokens), layer(tokens))
-
-
-def test_saved_and_loaded(tmp_path):
-    tokens = random_tokens()
-    inputs = keras.Input([None], dtype="int32")
-    model = keras.Model(inputs, make_layer(**OPTIONS["all"])(inputs))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(tokens), model(tokens))
-
-
-def test_bad_rates():
-    with pytest.raises(ValueError, match="Invalid value received for argument `rate`"):
-        RoutingTransformerEmbedding(11, 6, embedding_dropout=1.5)
-    with pytest.raises(ValueError, match="rate must be in .* Received: rate=-1"):
-        RoutingTransformerEmbedding(11, 6, token_dropout=-1)

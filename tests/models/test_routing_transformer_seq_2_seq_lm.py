@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.callbacks import CentroidEMA
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerSeq2SeqBackbone, RoutingTransformerSeq2SeqLM
 from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor as Preprocessor
 from rt_keras.training.config import load_config
 from tests.models import checks
+
+LOCAL = [LocalHeads(1, 4, key_block_size=8), FullHeads(1, max_relative_distance=3)]
 
 
 def make_backbone(**changes):
@@ -29,11 +30,12 @@ def make_backbone(**changes):
             RoutingHeads(1, 3, 8, assignment="balanced"),
         ],
     }
-    backbone = RoutingTransformerSeq2SeqBackbone(**{**settings, **changes})
-    rng = np.random.default_rng(0)
-    for weight in backbone.trainable_variables:
-        weight.assign(weight + 0.3 * rng.normal(size=weight.shape))
-    return backbone
+    return checks.as_if_trained(RoutingTransformerSeq2SeqBackbone(**{**settings, **changes}))
+
+
+def make_cached(**changes):
+    """A model that decodes with a cache."""
+    return RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=LOCAL, **changes))
 
 
 def make_inputs(encoder_length=24, decoder_length=12, padding=5):
@@ -65,34 +67,25 @@ def test_logits_are_those_of_the_tied_embedding(model):
 
 def test_untied_by_way_of_another_width():
     model = RoutingTransformerSeq2SeqLM(make_backbone(embedding_dim=6, tie_embeddings=False))
+    hidden = model.backbone(make_inputs())["decoder_sequence_output"]
+    expected = model.output_dense(model.output_projection(hidden))
     assert model.output_projection.kernel.shape == (8, 6)
-    assert model.output_dense.kernel.shape == (6, 258)
-    assert model(make_inputs()).shape == (2, 12, 258)
+    np.testing.assert_allclose(model(make_inputs()), expected, atol=1e-5)
 
 
-def test_the_decoder_sees_the_whole_encoder_and_its_own_past(model):
-    inputs = make_inputs()
+@pytest.mark.slow
+def test_the_decoder_sees_the_real_tokens_of_the_encoder_and_its_own_past():
+    # In balanced cross-attention, queries of a cluster compete with later ones.
+    model, inputs = make_cached(), make_inputs()
     expected = model(inputs).numpy()
     changed = {**inputs, "decoder_token_ids": inputs["decoder_token_ids"].copy()}
     changed["decoder_token_ids"][:, 7:] = 3
     found = model(changed).numpy()
-    # In balanced cross-attention, queries of a cluster compete with later ones. Only with local
-    # cross-attention are earlier outputs unchanged; see below.
     assert np.abs(found[:, 7:] - expected[:, 7:]).max() > 1e-2
+    np.testing.assert_allclose(found[:, :7], expected[:, :7], rtol=0, atol=1e-5)
     changed = {**inputs, "encoder_token_ids": inputs["encoder_token_ids"].copy()}
     changed["encoder_token_ids"][0, -1] = 3
     assert np.abs(model(changed).numpy()[0, -1] - expected[0, -1]).max() > 1e-4
-
-
-def test_with_local_attention_to_the_encoder_the_decoder_is_causal():
-    model = RoutingTransformerSeq2SeqLM(
-        make_backbone(cross_head_groups=[LocalHeads(2, 4, key_block_size=8)])
-    )
-    inputs = make_inputs()
-    expected = model(inputs).numpy()
-    changed = {**inputs, "decoder_token_ids": inputs["decoder_token_ids"].copy()}
-    changed["decoder_token_ids"][:, 7:] = 3
-    np.testing.assert_allclose(model(changed)[:, :7], expected[:, :7], rtol=0, atol=1e-5)
 
 
 def test_the_encoders_padding_is_not_seen(model):
@@ -104,45 +97,38 @@ def test_the_encoders_padding_is_not_seen(model):
     np.testing.assert_allclose(model(inputs), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_training_lowers_the_loss():
-    model = RoutingTransformerSeq2SeqLM(make_backbone(dropout=0.0))
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
-    inputs = make_inputs()
-    history = model.fit(
-        inputs, inputs["decoder_token_ids"], epochs=5, verbose=0, callbacks=[CentroidEMA()]
-    ).history
-    assert history["loss"][-1] < history["loss"][0]
+    groups = {"encoder_head_groups": [FullHeads(2)], "head_groups": checks.groups()}
+    model, inputs = make_cached(**groups), make_inputs()
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
+    checks.check_fit(model, inputs, inputs["decoder_token_ids"])
 
 
-@pytest.mark.end_to_end
+def recomputed(model, tokens, length):
+    """Greedy decoding token by token, by the scores of the model itself."""
+    written = tokens["decoder_token_ids"].copy()
+    for t in range(1, length):
+        known = np.broadcast_to(np.arange(length) < t, written.shape).astype("int32")
+        given = {**tokens, "decoder_token_ids": written, "decoder_padding_mask": known}
+        likeliest = np.argmax(model(given)[:, t - 1], axis=-1)
+        prompt = tokens["decoder_padding_mask"][:, t]
+        written[:, t] = np.where(prompt, written[:, t], likeliest)
+    return written
+
+
 def test_generation_from_strings(model):
-    model.compile(sampler="greedy", jit_compile=False)
+    # Balanced cross-attention has no cache.
+    assert not model.cached_decoding
+    model.compile(sampler="greedy", run_eagerly=True)
     inputs = {"encoder_text": ["ab", "cde"], "decoder_text": ["", "x"]}
     first, second = model.generate(inputs, max_length=8)
     assert isinstance(first, str) and second.startswith("x")
-    tokens = model.preprocessor.generate_preprocess(inputs)
-    tokens = {name: np.asarray(x) for name, x in tokens.items()}
-    # Token by token, by the scores of the model itself.
-    written = tokens["decoder_token_ids"].copy()
-    for t in range(1, 8):
-        given = {**tokens, "decoder_token_ids": written}
-        known = np.broadcast_to(np.arange(8) < t, written.shape).astype("int32")
-        logits = model({**given, "decoder_padding_mask": known})
-        likeliest = np.argmax(logits[:, t - 1], axis=-1)
-        prompt = tokens["decoder_padding_mask"][:, t]
-        written[:, t] = np.where(prompt, written[:, t], likeliest)
-    found = model.generate_step(tokens)["decoder_token_ids"]
-    np.testing.assert_array_equal(found, written)
 
 
 # Decoding with a cache.
 
 
-CROSS = {
-    "full": [FullHeads(2, max_relative_distance=3)],
-    "local": [LocalHeads(1, 4, key_block_size=8), FullHeads(1)],
-}
 SAMPLERS = {
     "greedy": lambda: keras_hub.samplers.GreedySampler(),
     "beam": lambda: keras_hub.samplers.BeamSampler(num_beams=3),
@@ -150,21 +136,10 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        pytest.param({"shift_tokens": True}, marks=pytest.mark.end_to_end),
-        {"conv_kernel_size": 3},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("cross", CROSS)
-def test_logits_of_one_position_at_a_time(cross, changes):
-    model = RoutingTransformerSeq2SeqLM(
-        make_backbone(cross_head_groups=CROSS[cross], dtype="float64", **changes)
-    )
-    inputs = make_inputs()
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"shift_tokens": True, "conv_kernel_size": 3}], ids=str)
+def test_logits_of_one_position_at_a_time(options):
+    model, inputs = make_cached(dtype="float64", **options), make_inputs()
     expected = model(inputs)
     tokens, mask = inputs["decoder_token_ids"], inputs["encoder_padding_mask"]
     embedded = model.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
@@ -178,9 +153,10 @@ def test_logits_of_one_position_at_a_time(cross, changes):
         np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-11)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_whole_documents_of_4096_tokens_one_position_at_a_time():
-    config = load_config("translate_pages", ["model.hidden_dim=32", "model.intermediate_dim=32"])
+    sizes = ("num_layers=1", "num_encoder_layers=1", "hidden_dim=32", "intermediate_dim=32")
+    config = load_config("translate_pages", [f"model.{size}" for size in sizes])
     section = config.model
     model = RoutingTransformerSeq2SeqLM.from_section(section, 258, "float32")
     rng = np.random.default_rng(0)
@@ -204,90 +180,64 @@ def test_whole_documents_of_4096_tokens_one_position_at_a_time():
         np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-4)
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("cross, sampler", [("full", "contrastive"), ("local", "beam")])
-def test_samplers_get_the_same_logits_as_with_recomputation(cross, sampler, monkeypatch):
-    model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=CROSS[cross]))
-    inputs = make_inputs()
-    # Prompts of lengths 2 and 5.
-    inputs["decoder_padding_mask"] = (np.arange(12) < np.array([[2], [5]])).astype("int32")
-    encoded = []
+def with_prompts():
+    """Prompts of lengths 2 and 5."""
+    mask = (np.arange(12) < np.array([[2], [5]])).astype("int32")
+    return {**make_inputs(), "decoder_padding_mask": mask}
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        "greedy",
+        pytest.param("beam", marks=pytest.mark.slow),
+        pytest.param("contrastive", marks=pytest.mark.slow),
+    ],
+)
+def test_samplers_get_the_same_logits_as_with_recomputation(sampler, monkeypatch):
+    groups = {"encoder_head_groups": [FullHeads(2)], "head_groups": [LocalHeads(2, 4)]}
+    model, inputs, encoded = make_cached(**groups), with_prompts(), []
     encode = model.backbone.encode
     monkeypatch.setattr(
         model.backbone, "encode", lambda *x, **y: encoded.append(1) or encode(*x, **y)
     )
 
     def generate():
-        given = SAMPLERS[sampler]()
-        step = tf.function(lambda x: model.generate_step(x, sampler=given))
-        return step(inputs)["decoder_token_ids"].numpy().tolist()
+        found = model.generate_step(inputs, sampler=SAMPLERS[sampler]())
+        return found["decoder_token_ids"].numpy().tolist()
 
     found = generate()
-    assert encoded == [1]
-    assert model.cached_decoding
+    assert encoded == [1] and model.cached_decoding
+    if sampler == "greedy":
+        assert found == recomputed(model, inputs, 12).tolist()
     monkeypatch.setattr(RoutingTransformerSeq2SeqLM, "cached_decoding", False)
     assert found == generate()
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_generation_compiled_by_xla():
-    # The encoder runs once, before generation, and is compiled with routing below.
-    heads = {"encoder_head_groups": [FullHeads(2)], "cross_head_groups": CROSS["local"]}
-    model = RoutingTransformerSeq2SeqLM(make_backbone(**heads))
-    inputs = make_inputs()
-    inputs["decoder_padding_mask"] = (np.arange(12) < np.array([[2], [5]])).astype("int32")
+    model, inputs = make_cached(), with_prompts()
     model.compile(sampler="greedy")
     assert model.jit_generate
     found = model.generate(inputs, stop_token_ids=None)["decoder_token_ids"]
-    likeliest = np.argmax(
-        model({**inputs, "decoder_token_ids": found, "decoder_padding_mask": np.ones_like(found)}),
-        axis=-1,
-    )
-    for row, length in enumerate((2, 5)):
-        assert found[row, length:].tolist() == likeliest[row, length - 1 : -1].tolist()
+    assert found.tolist() == recomputed(model, inputs, 12).tolist()
 
 
-def test_balanced_cross_attention_has_no_cache(model):
-    assert not model.cached_decoding
-
-
-def test_saved_and_loaded(model, tmp_path):
-    inputs = make_inputs()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(inputs), model(inputs))
-
-
-def test_as_a_preset(model, tmp_path):
-    model.save_to_preset(str(tmp_path / "preset"))
-    loaded = RoutingTransformerSeq2SeqLM.from_preset(str(tmp_path / "preset"))
-    inputs = make_inputs()
-    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+@pytest.mark.slow
+def test_a_file_and_a_preset_keep_the_model(model, tmp_path):
+    inputs, cls = make_inputs(), keras_hub.models.Seq2SeqLM
+    loaded = checks.check_files(model, lambda copy: copy(inputs), tmp_path, cls=cls)
     assert loaded.preprocessor.encoder_sequence_length == 16
     assert isinstance(loaded.preprocessor.tokenizer, ByteTokenizer)
 
 
-@pytest.mark.end_to_end
-def test_compiled_by_xla(model):
-    inputs = {name: tf.constant(x) for name, x in make_inputs().items()}
-    compiled = tf.function(lambda x: model(x), jit_compile=True)
-    np.testing.assert_allclose(compiled(inputs), model(inputs), rtol=0, atol=1e-4)
-
-
-def test_preprocessor_refuses_wrong_arguments():
-    with pytest.raises(TypeError, match="tokenizer must be .* a str"):
-        Preprocessor("bytes")
-    with pytest.raises(ValueError, match="must be at least 1. Received: decoder_sequence_length=0"):
-        Preprocessor(ByteTokenizer(), 4, 0)
-
-
-@pytest.mark.parametrize("batch, length, decoder_length", [(0, 5, 5), (2, 0, 5), (2, 5, 0)])
-def test_empty_batches_and_sequences(batch, length, decoder_length):
+@pytest.mark.slow
+def test_empty_batches_and_sequences():
     cross = [RoutingHeads(2, 2, 4, assignment="balanced")]
     model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=cross))
-    inputs = {
-        name: np.ones([batch, decoder_length if "decoder" in name else length], "int32")
-        for name in model.backbone.input
-    }
-    size = model.backbone.vocabulary_size
-    assert model(inputs).shape == (batch, decoder_length, size)
+    for batch, length, decoder_length in ((0, 5, 5), (2, 0, 5), (2, 5, 0)):
+        inputs = {
+            name: np.ones([batch, decoder_length if "decoder" in name else length], "int32")
+            for name in model.backbone.input
+        }
+        assert model(inputs).shape == (batch, decoder_length, 258)

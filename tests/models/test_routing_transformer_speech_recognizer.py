@@ -115,9 +115,8 @@ def test_likeliest_classes_are_read_off(seed, length):
         assert not np.any(labels[len(read_off(row)) :])
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_wide_beam_finds_the_likeliest_text(seed):
-    logits = np.random.default_rng(seed).normal(size=[2, 4, 3]).astype("float32")
+def test_a_wide_beam_finds_the_likeliest_text():
+    logits = RNG.normal(size=[8, 4, 3]).astype("float32")
     found = decode_labels(logits, beam_width=100)
     for row, labels in zip(logits, found.numpy()):
         p = all_labels(row)
@@ -139,18 +138,7 @@ def test_texts_of_labels(tokenizer):
     for row, tokens in zip(labels, rows):
         row[: len(tokens)] = tokens
     assert texts_of_labels(labels, tokenizer) == texts
-
-
-def test_texts_of_invalid_bytes():
     assert texts_of_labels([[99, 257, 0]], ByteTokenizer()) == ["a\ufffd"]
-
-
-def test_logits(model):
-    x = model.preprocessor(noise(0.5)[None])
-    hidden = model.backbone(x)
-    expected = hidden @ model.output_dense.kernel + model.output_dense.bias
-    assert model(x).shape == (1, 13, 258)
-    close(model(x), expected, 1e-4)
 
 
 def test_transcription_is_read_off_the_logits(model):
@@ -174,16 +162,8 @@ def test_lengths_are_rounded_up_for_few_programs(model):
     assert lengths == {64, 128}
 
 
-def test_a_beam_of_texts(model):
-    sound = noise(0.2)[None]
-    for width in (1, 8):
-        labels = decode_labels(model.logits_of_sounds(sound), width)
-        assert model.transcribe(sound, width) == texts_of_labels(labels, ByteTokenizer())
-
-
-@pytest.mark.parametrize("sound", [np.zeros([1, 0], "float32"), [b""]])
-def test_no_sound(model, sound):
-    assert model.transcribe(sound) == [""]
+def test_no_sound(model):
+    assert model.transcribe(np.zeros([1, 0], "float32")) == model.transcribe([b""]) == [""]
 
 
 def sines():
@@ -192,19 +172,9 @@ def sines():
     return [encode_wav(0.5 * np.sin(6.28 * hertz * times), 16_000) for hertz in (300, 2000)]
 
 
-def test_it_learns_from_sounds_and_texts():
-    model = make_model(head_groups=[FullHeads(1)])
-    # Neither length is given, so that each batch may have its own.
-    dataset = tf.data.Dataset.from_tensors((sines(), ["ab", "c"])).repeat(10)
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
-    history = model.fit(dataset, epochs=2, shuffle=False, verbose=0).history
-    assert np.isfinite(history["loss"]).all() and history["loss"][1] < history["loss"][0]
-    assert isinstance(model.loss, CTCLoss)
-
-
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_it_learns_to_tell_sounds_apart():
-    heads = [LocalHeads(1, 4), RoutingHeads(1, 2, 8)]
+    heads = [RoutingHeads(2, 2, 8)]
     model = make_model(make_preprocessor(sequence_length=16, label_length=3), head_groups=heads)
     model.compile(keras.optimizers.Adam(1e-2))
     options = {"batch_size": 4, "epochs": 60, "verbose": 0, "callbacks": [CentroidEMA()]}
@@ -212,34 +182,23 @@ def test_it_learns_to_tell_sounds_apart():
     assert model.transcribe(sines()) == model.transcribe(sines(), beam_width=8) == ["ab", "c"]
 
 
-def test_a_file_keeps_the_model(model, tmp_path):
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    sound = noise(0.5)[None]
-    x = model.preprocessor(sound)
-    assert checks.largest_difference(loaded(x), model(x)) <= 1e-6
-    assert loaded.transcribe(sound) == model.transcribe(sound)
-
-
-def test_a_preset_keeps_the_model(tokenizer, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("tokenizer", ["sentence_piece"], indirect=True)
+def test_a_file_and_a_preset_keep_the_model(tokenizer, tmp_path):
+    converter = models.RoutingTransformerAudioConverter(BINS, "fixed")
     preprocessor = models.RoutingTransformerSpeechRecognizerPreprocessor(
-        tokenizer, models.RoutingTransformerAudioConverter(BINS, "fixed"), 20, 5
+        tokenizer, converter, 20, 5
     )
-    backbone = make_backbone(vocabulary_size=tokenizer.vocabulary_size())
+    backbone = make_backbone(vocabulary_size=tokenizer.vocabulary_size(), dtype="mixed_bfloat16")
     model = models.RoutingTransformerSpeechRecognizer(backbone, preprocessor)
-    model.save_to_preset(str(tmp_path))
-    loaded = models.RoutingTransformerSpeechRecognizer.from_preset(str(tmp_path))
     sound = noise(0.5)[None]
-    x, y = loaded.preprocessor(sound, ["the fox"])
-    close(x["features"], preprocessor(sound)["features"], 1e-6)
-    assert checks.largest_difference(loaded(x), model(x)) <= 1e-6
+    x, _ = preprocessor(sound, ["the fox"])
+    # The logits are of float32 in mixed precision too.
+    assert model(x).dtype == tf.float32
+    loaded = checks.check_files(model, lambda copy: copy(x), tmp_path)
+    found, y = loaded.preprocessor(sound, ["the fox"])
+    close(found["features"], x["features"], 1e-6)
     assert y.shape == (1, 5) and loaded.preprocessor.sequence_length == 20
-
-
-def test_mixed_precision_has_logits_of_float32():
-    model = make_model(dtype="mixed_bfloat16")
-    logits = model(model.preprocessor(noise(0.5)[None]))
-    assert logits.dtype == tf.float32 and np.all(np.isfinite(logits))
 
 
 def test_without_a_preprocessor():
@@ -264,6 +223,7 @@ def test_wrong_arguments(model):
         model.transcribe(noise(0.5)[None], beam_width=0)
 
 
+@pytest.mark.slow
 def test_a_sound_longer_than_in_training_is_heard_in_windows():
     model = make_model(preprocessor=make_preprocessor(sequence_length=16))
     sound = np.random.default_rng(0).normal(size=[1, 30 * 640]).astype("float32")
@@ -276,7 +236,8 @@ def test_a_sound_longer_than_in_training_is_heard_in_windows():
     assert found.shape[1] >= 30 and len(model.transcribe(sound)) == 1
 
 
-@pytest.mark.parametrize("positions", [5, 14, 15, 16, 17, 30])
+@pytest.mark.slow
+@pytest.mark.parametrize("positions", [5, 15, 17])
 def test_a_longer_sound_in_the_batch_changes_nothing(positions):
     model = make_model(preprocessor=make_preprocessor(sequence_length=16))
     sounds = [encode_wav(noise(x * 0.04, seed=x), 16_000) for x in (positions, 50)]
@@ -286,16 +247,10 @@ def test_a_longer_sound_in_the_batch_changes_nothing(positions):
 
 @pytest.mark.parametrize(
     "sound",
-    [
-        np.zeros([1, 640], "int16"),
-        np.zeros(640),
-        np.zeros([1, 640, 2]),
-        encode_wav(noise(1), 16_000),
-    ],
-    ids=["integers", "no batch", "two channels", "a file"],
+    [np.zeros([1, 640], "int16"), np.zeros([1, 640, 2]), encode_wav(noise(1), 16_000)],
+    ids=["integers", "two channels", "a file"],
 )
 def test_sounds_of_another_type_or_shape(model, sound):
-    with pytest.raises(
-        ValueError, match=r"x must be strings \[batch\], the bytes of WAV files, or"
-    ):
+    message = r"x must be strings \[batch\], the bytes of WAV files, or"
+    with pytest.raises(ValueError, match=message):
         model.transcribe(sound)

@@ -67,8 +67,7 @@ def test_pairs_of_texts_share_a_sequence():
         models.RoutingTransformerTextEmbedderPreprocessor(ByteTokenizer(), 0)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first"])
-@pytest.mark.parametrize("projection_dim", [None, 6])
+@pytest.mark.parametrize(("pooling", "projection_dim"), [("mean", 6), ("first", None)])
 def test_embeddings_are_of_length_one_and_from_the_pooled_states(pooling, projection_dim):
     model = make_model(pooling=pooling, projection_dim=projection_dim)
     x = model.preprocessor(TEXTS)
@@ -84,19 +83,10 @@ def test_embeddings_are_of_length_one_and_from_the_pooled_states(pooling, projec
     assert checks.largest_difference(found, expected) <= 1e-5
 
 
-def test_padding_changes_nothing(model):
-    x = model.preprocessor(TEXTS[:3])
-    length = int(np.asarray(x["padding_mask"]).sum(axis=1).max())
-    short = {name: values[:, :length] for name, values in x.items()}
-    assert length < LENGTH
-    assert checks.largest_difference(model(x), model(short)) <= 1e-5
-    other = {**x, "token_ids": tf.where(x["padding_mask"], x["token_ids"], 7)}
-    assert checks.largest_difference(model(x), model(other)) <= 1e-5
-
-
 # === embed_texts ===
 
 
+@pytest.mark.slow
 def test_a_text_has_one_embedding_alone_and_in_a_batch(model, embeddings, monkeypatch):
     assert embeddings.shape == (4, 6) and embeddings.dtype == np.float32
     assert checks.largest_difference(embeddings, model(model.preprocessor(TEXTS))) <= 1e-5
@@ -108,11 +98,6 @@ def test_a_text_has_one_embedding_alone_and_in_a_batch(model, embeddings, monkey
     assert checks.largest_difference(found[::-1], embeddings) <= 1e-5
 
 
-def test_without_texts_there_are_no_embeddings(model):
-    found = model.embed_texts([])
-    assert found.shape == (0, 6) and found.dtype == np.float32
-
-
 def test_texts_are_truncated_at_a_length_and_by_another_preprocessor(model, embeddings):
     found = model.embed_texts([TEXTS[3]], sequence_length=9)
     assert checks.largest_difference(found, embeddings[3:]) > 1e-3
@@ -122,6 +107,7 @@ def test_texts_are_truncated_at_a_length_and_by_another_preprocessor(model, embe
     assert checks.largest_difference(model.embed_texts([TEXTS[3]], None, preprocessor), cut) <= 1e-5
 
 
+@pytest.mark.slow
 def test_only_as_many_positions_are_computed_as_the_longest_text_has(monkeypatch):
     preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(ByteTokenizer(), 200)
     model = make_model(preprocessor, changes={"num_layers": 1, "head_groups": [LocalHeads(1, 8)]})
@@ -154,125 +140,46 @@ def test_arguments_out_of_range_are_refused(model):
         models.RoutingTransformerTextEmbedder(checks.make_backbone())
 
 
-def test_a_small_backbone_does_not_fit_the_preprocessor(model):
-    small = checks.make_backbone(cls=models.RoutingTransformerEncoderBackbone)
-    with pytest.raises(ValueError, match="vocabulary_size"):
-        models.RoutingTransformerTextEmbedder(small, model.preprocessor)
-
-
-def test_a_preset_keeps_everything(model, embeddings, tmp_path):
-    model.save_to_preset(tmp_path / "preset")
+@pytest.mark.slow
+def test_a_file_and_a_preset_keep_everything(model, tmp_path):
+    x, cls = model.preprocessor(TEXTS), keras_hub.models.TextEmbedder
+    checks.check_files(model, lambda copy: copy(x), tmp_path, cls=cls)
     copy = experiment.load_model(tmp_path / "preset")
-    assert type(copy) is type(model)
-    assert copy.get_config()["temperature"] == 0.3
+    assert type(copy) is type(model) and copy.get_config()["temperature"] == 0.3
     assert (copy.pooling, copy.projection_dim, copy.question_length) == ("mean", 6, 9)
     assert copy.preprocessor.sequence_length == LENGTH
-    copy.compile(jit_compile=False)
-    assert checks.largest_difference(copy.embed_texts(TEXTS), embeddings) <= 1e-6
-
-
-@pytest.mark.end_to_end
-def test_files_of_keras_keep_everything(model, embeddings, tmp_path):
-    model.save(tmp_path / "model.keras")
-    model.save_weights(tmp_path / "model.weights.h5")
-    model.save_to_preset(tmp_path / "preset")
-    other = make_model(projection_dim=6)
-    other.projection.kernel.assign(-other.projection.kernel)
-    other.load_weights(tmp_path / "model.weights.h5")
-    for copy in (
-        other,
-        keras.saving.load_model(tmp_path / "model.keras"),
-        keras_hub.models.TextEmbedder.from_preset(str(tmp_path / "preset")),
-    ):
-        assert type(copy) is type(model)
-        assert checks.largest_difference(copy.embed_texts(TEXTS), embeddings) <= 1e-5
-    # Other tasks can start from it as well.
-    masked = models.RoutingTransformerMaskedLM.from_preset(str(tmp_path / "preset"))
-    x = model.preprocessor(TEXTS)
-    assert checks.largest_difference(masked.backbone(x), model.backbone(x)) <= 1e-6
-
-
-def test_it_starts_from_the_weights_of_a_masked_language_model(model, tmp_path):
-    backbone = checks.make_backbone(
-        cls=models.RoutingTransformerEncoderBackbone, vocabulary_size=259
-    )
-    for weight in backbone.trainable_variables:
-        weight.assign(0.5 * weight)
-    preprocessor = models.RoutingTransformerMaskedLMPreprocessor(ByteTokenizer(), LENGTH)
-    masked = models.RoutingTransformerMaskedLM(backbone, preprocessor)
-    masked.save_to_preset(tmp_path / "masked")
+    # Another one starts from its weights.
     new = make_model(projection_dim=6)
-    head = new.projection.kernel.numpy()
-    experiment.start_from(new, tmp_path / "masked")
-    for ours, theirs in zip(new.backbone.weights, backbone.weights, strict=True):
+    for weight in new.trainable_variables:
+        weight.assign(0.5 * weight)
+    experiment.start_from(new, tmp_path / "preset")
+    for ours, theirs in zip(new.weights, model.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(new.projection.kernel, head)
 
 
 # === Training and export ===
 
 
-def assert_learns(model, **options):
-    """Trains on questions whose passages have their letter; all must be found in the end."""
-    letters = [*"abcdefgh"] * 2
-    pairs = {
-        "question": [f"{x}?" for x in letters[:8]],
-        "passages": [[f"it is {x}", "it is z"] for x in letters[:8]],
-    }
+@pytest.mark.slow
+def test_learns_pairs_of_strings_with_xla_in_mixed_precision():
+    changes = {"head_groups": [LocalHeads(1, 8)], "num_layers": 1, "hidden_dim": 16}
+    model = make_model(dtype="mixed_bfloat16", changes=changes, projection_dim=8, question_length=6)
+    # The passage of a question has its letter.
+    questions = [f"{x}?" for x in "abcdefgh"]
+    passages = [[f"it is {x}", "it is z"] for x in "abcdefgh"]
+    pairs = {"question": questions, "passages": passages}
     dataset = tf.data.Dataset.from_tensor_slices((pairs, tf.ones([8], tf.int32))).batch(8)
-    model.compile(
-        keras.optimizers.Adam(1e-2),
-        metrics=[keras.metrics.MeanMetricWrapper(contrastive.found_in_batch, "found")],
-        **options,
-    )
+    metric = keras.metrics.MeanMetricWrapper(contrastive.found_in_batch, "found")
+    model.compile(keras.optimizers.Adam(1e-2), metrics=[metric], jit_compile=True)
     model.fit(dataset.repeat(40), verbose=0)
     scores = model.evaluate(dataset, verbose=0, return_dict=True)
     assert scores["found"] == 1.0 and scores["loss"] < 1.0
-    queries = model.embed_texts(pairs["question"], model.question_length)
-    found = queries @ model.embed_texts([right for right, _ in pairs["passages"]]).T
+    queries = model.embed_texts(questions, model.question_length)
+    found = queries @ model.embed_texts([right for right, _ in passages]).T
     assert found.argmax(axis=1).tolist() == list(range(8))
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize(
-    "dtype, jit_compile", [("float32", False), ("float32", True), ("mixed_bfloat16", True)]
-)
-def test_learns_pairs_of_strings(dtype, jit_compile):
-    changes = {"head_groups": [LocalHeads(1, 8)], "num_layers": 1, "hidden_dim": 16}
-    model = make_model(dtype=dtype, changes=changes, projection_dim=8, question_length=6)
-    assert_learns(model, jit_compile=jit_compile)
     x = model.preprocessor(TEXTS)
     assert keras.backend.standardize_dtype(model(x).dtype) == "float32"
-    lengths = np.linalg.norm(np.asarray(model(x)), axis=1)
-    np.testing.assert_allclose(lengths, 1, rtol=1e-5)
-
-
-def test_questions_and_passages_are_preprocessed(model):
-    pairs = {"question": tf.constant(["a long question"]), "passages": tf.constant([["a", "b"]])}
-    x, y, weights = model.preprocess_samples(pairs, tf.constant([1]), tf.constant([2.0]))
-    assert x["question"]["token_ids"].shape == (1, 9)
-    assert x["passages"]["token_ids"].shape == (1, 2, LENGTH)
-    assert y.numpy().tolist() == [1] and weights.numpy().tolist() == [2.0]
-    # Texts alone are embedded.
-    found = model.predict(TEXTS, verbose=0)
-    assert checks.largest_difference(found, model(model.preprocessor(TEXTS))) <= 1e-5
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_xla_computes_the_same(model, embeddings, jit_compile):
-    copy = make_model(projection_dim=6)
-    copy.set_weights(model.get_weights())
-    copy.compile(jit_compile=jit_compile)
-    assert checks.largest_difference(copy.embed_texts(TEXTS), embeddings) <= 1e-5
-
-
-@pytest.mark.end_to_end
-def test_an_exported_model_computes_the_same(model, tmp_path):
-    model.export(tmp_path, verbose=False)
-    call = keras.layers.TFSMLayer(tmp_path, call_endpoint="serve")
-    x = {k: keras.ops.cast(v, "int32") for k, v in model.preprocessor(TEXTS).items()}
-    assert checks.largest_difference(call(x), model(x)) <= 1e-5
+    np.testing.assert_allclose(np.linalg.norm(np.asarray(model(x)), axis=1), 1, rtol=1e-5)
 
 
 def test_texts_need_a_preprocessor():
@@ -281,3 +188,14 @@ def test_texts_need_a_preprocessor():
     )
     with pytest.raises(ValueError, match="preprocessor must be given"):
         models.RoutingTransformerTextEmbedder(backbone).embed_texts(["a text"])
+
+
+@pytest.mark.slow
+def test_padding_changes_nothing(model):
+    x = model.preprocessor(TEXTS[:3])
+    length = int(np.asarray(x["padding_mask"]).sum(axis=1).max())
+    short = {name: values[:, :length] for name, values in x.items()}
+    assert length < LENGTH
+    assert checks.largest_difference(model(x), model(short)) <= 1e-5
+    other = {**x, "token_ids": tf.where(x["padding_mask"], x["token_ids"], 7)}
+    assert checks.largest_difference(model(x), model(other)) <= 1e-5

@@ -10,7 +10,6 @@ from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.training import Training
 from tests.models import checks
-from tests.replicas import found_on_two_replicas
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -63,12 +62,6 @@ def test_every_task_trains_by_the_same_steps():
         assert task not in tasks or Training in ours
 
 
-@pytest.fixture(scope="module")
-def whole():
-    """The results of one device with the whole batch at once."""
-    return trained(make_model())
-
-
 def assert_equal(found, expected):
     assert set(found["history"]) == set(expected["history"])
     for name, values in found["history"].items():
@@ -78,7 +71,8 @@ def assert_equal(found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
-def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(whole):
+@pytest.mark.slow
+def test_the_norm_is_that_of_all_gradients_before_they_are_clipped():
     model = make_model(run_eagerly=True)
     before = [np.asarray(weight) for weight in model.trainable_weights]
     assert model.gradient_norm == 0
@@ -96,21 +90,7 @@ def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(whole):
     np.testing.assert_allclose(model.gradient_norm, length, rtol=1e-4)
 
 
-@pytest.mark.end_to_end
-def test_a_step_of_parts_equals_that_of_the_whole_batch(whole):
-    assert_equal(trained(make_model(gradient_accumulation_steps=2)), whole)
-
-
-@pytest.mark.end_to_end
-def test_weights_without_a_gradient_stay(whole):
-    model = make_model(gradient_accumulation_steps=2)
-    for layer in model.backbone.layers:
-        layer.trainable = layer.name == "embedding"
-    model.compile(model.optimizer, model.loss, gradient_accumulation_steps=4)
-    assert np.isfinite(trained(model)["history"]["loss"]).all()
-
-
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_parts_must_divide_the_batch():
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         make_model(gradient_accumulation_steps=0)
@@ -121,65 +101,3 @@ def test_parts_must_divide_the_batch():
     # The size of these batches is known only at run time.
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         trained(model)
-
-
-REPLICAS = """
-import keras
-from rt_keras.layers.dropout import draw_seed
-from tests.models.test_training import make_model, trained
-
-for name, options in {
-    "eager": {},
-    "jit": {"jit_compile": True},
-    "parts": {"gradient_accumulation_steps": 2},
-    "steps": {"steps_per_execution": 2},
-}.items():
-    with strategy.scope():
-        model = make_model(**options)
-    found[name] = trained(model)
-with strategy.scope():
-    generator = keras.random.SeedGenerator(5)
-seeds = strategy.run(tf.function(lambda: draw_seed(generator)))
-found["seeds"] = [x.numpy().tolist() for x in strategy.experimental_local_results(seeds)]
-
-def failure(strategy, **options):
-    with strategy.scope():
-        model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile("sgd", "mse", **{"jit_compile": False, **options})
-    batches = strategy.distribute_datasets_from_function(
-        lambda _: tf.data.Dataset.from_tensors(({"x": tf.ones([2, 1])}, tf.ones([2, 1]))).repeat()
-    )
-    try:
-        model.fit(batches, steps_per_epoch=2, verbose=0)
-    except Exception as error:
-        return type(error).__name__
-
-found["jit on replicas"] = failure(strategy, jit_compile=True)
-found["steps on replicas"] = failure(strategy, steps_per_execution=2)
-found["several workers"] = failure(tf.distribute.MultiWorkerMirroredStrategy())
-"""
-
-
-@pytest.fixture(scope="module")
-def replicas():
-    """The results of two replicas."""
-    return found_on_two_replicas(REPLICAS)
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("name", ["eager", "jit", "parts", "steps"])
-def test_replicas_equal_one_device(replicas, whole, name):
-    assert_equal(replicas[name], whole)
-
-
-@pytest.mark.end_to_end
-def test_replicas_draw_different_seeds(replicas):
-    first, second = replicas["seeds"]
-    assert first == [5, 0] and second != first
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("case", ["jit on replicas", "steps on replicas", "several workers"])
-def test_keras_still_needs_the_workarounds(replicas, case):
-    # If this fails, a workaround in `rt_keras/models/training.py` can be removed.
-    assert replicas[case] is not None

@@ -2,17 +2,10 @@ import pytest
 
 from rt_keras.keys import read_section
 from rt_keras.layers import Heads
-from rt_keras.layers.key_sets import (
-    Cluster,
-    Persistent,
-    Remembered,
-    SelectedBlocks,
-    Strided,
-    Window,
-)
+from rt_keras.layers.key_sets import Cluster, Persistent, Remembered, Strided, Window
 from rt_keras.models.head_keys import read_head_groups
 from rt_keras.models.head_kind import Place
-from rt_keras.models.model_section import ModelSection, check_heads, check_length, make_head_groups
+from rt_keras.models.model_section import ModelSection, check_heads, make_head_groups
 
 WINDOW = {"window.block_size": 8}
 NEAR_AND_FAR = {**WINDOW, "strided.stride": 4, "persistent.num_persistent_keys": 2}
@@ -67,29 +60,10 @@ CLUSTER = {"cluster.num_clusters": 4, "cluster.window_size": 4}
     "values, message",
     [
         ({}, "model.union: key_sets must be a list of at least one set of keys"),
-        ({"windw.block_size": 8}, "unknown key .*windw.*nearest known key is .*union.window.block"),
         ({"window.blok_size": 8}, "unknown key .*nearest known key is model.union.window.block_si"),
-        ({"window.key_block_size": 8}, "unknown key model.union.window.key_block_size"),
         ({"strided": 4}, "model.union.strided is a section; set its keys: .*strided.stride"),
-        (
-            {"strided.stride": 0},
-            "model.union.strided.stride is 0 .*; .*an integer of at least 1",
-        ),
         ({"window.look_back": 2}, "model.union.window: block_size must be an integer .*=None"),
-        (
-            {**CLUSTER, "cluster.num_probes": 5},
-            "model.union.cluster: num_probes must be at most num_clusters .*=5, num_clusters=4",
-        ),
-        (
-            {**WINDOW, **CLUSTER, "cluster.assignment": "balanced", "cluster.routed_key": "key"},
-            "model.union: Cluster.*balanced.* cannot be joined with other sets of keys",
-        ),
-        (
-            {**WINDOW, "window.attention_activation": "entmax15", "strided.stride": 4},
-            "model.union: Window.*entmax15.* cannot be joined with other sets of keys",
-        ),
         ({**WINDOW, "remembered.memory_length": 8}, "model.union: Remembered needs a Cluster"),
-        ({"persistent.num_persistent_keys": 2}, "model.union: Persistent keys need another set"),
         ({**NEAR_AND_FAR, "first_layer": 3}, "union.first_layer is 3; .*num_layers, 2"),
     ],
 )
@@ -103,27 +77,7 @@ def test_values_that_the_model_does_not_support_are_refused():
     check_heads(model_section(remembered))
     with pytest.raises(ValueError, match="the set remembered needs a causal_lm"):
         check_heads(model_section(remembered, kind="masked_lm"), ("encoder",))
-    blocks = {
-        "window.block_size": 16,
-        "selected_blocks.block_size": 2,
-        "selected_blocks.num_blocks": 4,
-        "selected_blocks.segment_size": 16,
-        "selected_blocks.memory_length": 32,
-    }
-    check_heads(model_section(blocks))
-    (heads,) = make_head_groups(model_section(blocks), Place(0))
-    assert heads.key_sets[1] == SelectedBlocks(2, 4, segment_size=16, memory_length=32)
-    with pytest.raises(ValueError, match="selected_blocks.memory_length is 32; outside a causal"):
-        check_heads(model_section(blocks, kind="masked_lm"), ("encoder",))
     with pytest.raises(ValueError, match="union.num_heads is 4; model.dialect t2t has no such"):
         check_heads(model_section(NEAR_AND_FAR, dialect="t2t"))
     with pytest.raises(ValueError, match="model.union has values but no heads"):
         check_heads(model_section({**NEAR_AND_FAR, "num_heads": None}, local={"num_heads": 2}))
-
-
-@pytest.mark.parametrize("values, size", [(WINDOW, "window.block_size"), (CLUSTER, "cluster.win")])
-def test_a_sequence_is_at_least_as_long_as_a_window(values, size):
-    model = model_section(values)
-    check_length(model, "the length", 8)
-    with pytest.raises(ValueError, match=f"model.union.{size}.* but the length is only 3"):
-        check_length(model, "the length", 3)

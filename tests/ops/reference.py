@@ -437,17 +437,7 @@ def grouped(
     return output
 
 
-def lsh(
-    query,
-    key,
-    value,
-    rotations,
-    *,
-    block_size,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-):
+def lsh(query, key, value, rotations, *, block_size, causal=False, query_mask=None, key_mask=None):
     """Attention to positions that share a bucket, in the same or the previous chunk of a round."""
     length = query.shape[2]
     keys = query / np.linalg.norm(query, axis=-1, keepdims=True)
@@ -483,13 +473,7 @@ def real(mask, b, i):
 
 
 def attend_rows(
-    query,
-    key,
-    value,
-    keys_of,
-    relative_embeddings,
-    attention_activation="softmax",
-    more=None,
+    query, key, value, keys_of, relative_embeddings, attention_activation="softmax", more=None
 ):
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for row in np.ndindex(query.shape[:3]):
@@ -572,15 +556,7 @@ def relative(table, head, distance):
 
 
 def causal_clustered(
-    query,
-    key,
-    value,
-    centroids,
-    *,
-    block_size,
-    load_bias=None,
-    query_mask=None,
-    key_mask=None,
+    query, key, value, centroids, *, block_size, load_bias=None, query_mask=None, key_mask=None
 ):
     """Causal attention: exact to a query's own block, through its centroid to earlier ones."""
     if key is None and key_mask is None:
@@ -719,16 +695,7 @@ def gated_delta(
 
 
 def native_sparse(
-    query,
-    key,
-    value,
-    *,
-    gates,
-    block_size,
-    num_blocks,
-    window_size,
-    query_mask=None,
-    key_mask=None,
+    query, key, value, *, gates, block_size, num_blocks, window_size, query_mask=None, key_mask=None
 ):
     """The three branches, one query after the other."""
     output = np.zeros(

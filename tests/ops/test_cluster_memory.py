@@ -21,14 +21,6 @@ def after(blocks, eviction):
     return kept
 
 
-def test_the_oldest_go():
-    kept = after(20, "oldest")
-    expected = kept["counts"].numpy()[..., None] - LENGTH + np.arange(LENGTH)
-    np.testing.assert_array_equal(kept["number"], expected)
-    # A member's key is its position, and members are in the order of their positions.
-    assert np.all(np.diff(kept["key"].numpy()[..., 0]) > 0)
-
-
 def test_at_random_any_member_goes():
     kept = after(20, "random")
     age = kept["counts"][..., None] - kept["number"]
@@ -37,17 +29,6 @@ def test_at_random_any_member_goes():
     assert np.mean(age > LENGTH) > 0.2
     for numbers in kept["number"].numpy().reshape(-1, LENGTH):
         assert len(set(numbers)) == len(numbers)
-
-
-def test_merged_members_are_means():
-    kept = after(1, "merged")
-    assert np.all(kept["number"].numpy().max(axis=3) < BLOCK)
-    whole, merged = after(2, "oldest"), after(2, "merged")
-    # A memory with room keeps all its members.
-    room = whole["counts"].numpy() <= LENGTH
-    np.testing.assert_array_equal(merged["key"].numpy()[room], whole["key"].numpy()[room])
-    halves = merged["key"].numpy()[~room] % 1
-    assert np.any(halves == 0.5)
 
 
 @pytest.mark.parametrize("count", [2, 9])

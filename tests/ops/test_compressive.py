@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.ops import compressive_attention
-from rt_keras.ops.compressive import COMPRESSIONS, Memory, reconstruction_loss
-from tests.ops import checks, reference
+from rt_keras.ops.compressive import COMPRESSIONS
+from rt_keras.ops.compressive_chunk import compressive_cache, compressive_chunk
+from rt_keras.ops.compressive_decode import compressive_step
+from tests.ops import checks, chunk_checks, decode_checks, reference
 
 SIZES = {"block_size": 6, "compressed_length": 4, "compression_rate": 3}
 LENGTH = 39
@@ -23,101 +24,40 @@ def make_kernels():
     return {"key": rng.normal(size=[2, 3, 6, 6]), "value": rng.normal(size=[2, 3, 5, 5])}
 
 
-def expected_of(inputs, compression, look_back, kernels=None, mask=None):
-    return reference.compressive(
-        **inputs,
-        **SIZES,
-        look_back=look_back,
-        compression=compression,
-        kernels=kernels,
-        key_mask=mask,
-    )
+def options_of(compression, look_back=1):
+    kernels = make_kernels() if compression == "conv" else None
+    return {**SIZES, "look_back": look_back, "compression": compression, "kernels": kernels}
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("far, look_back", [(None, 1), (4, 2)])
-def test_equation(compression, far, look_back):
-    inputs = make_inputs(far)
-    kernels = make_kernels() if compression == "conv" else None
-    found = compressive_attention(
-        **checks.tensors(inputs),
-        **SIZES,
-        look_back=look_back,
-        compression=compression,
-        kernels=kernels,
-    )
-    expected = expected_of(inputs, compression, look_back, kernels)
+@pytest.mark.parametrize("length, far, look_back", [(39, 4, 2), (39, None, 1), (6, None, 3)])
+def test_equation(length, far, look_back, compression):
+    inputs = make_inputs(far) if length == LENGTH else checks.arrays(length)
+    options = options_of(compression, look_back)
+    found = compressive_attention(**checks.tensors(inputs), **options)
+    expected = reference.compressive(**inputs, **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("length", [1, 6, 7, 19])
-def test_sequences_shorter_than_the_window(length, compression):
-    inputs = checks.arrays(length)
-    kernels = make_kernels() if compression == "conv" else None
-    options = {"look_back": 3, "compression": compression, "kernels": kernels}
-    found = compressive_attention(**checks.tensors(inputs), **SIZES, **options)
-    expected = expected_of(inputs, compression, 3, kernels)
+def test_chunks_and_steps_are_one_pass_with_rows_at_their_own_positions(compression):
+    inputs, options = make_inputs(4), options_of(compression)
+    # The use of positions depends on the queries, and the cache is built from keys alone.
+    inputs["key"] = inputs["query"]
+    cache = compressive_cache(inputs["query"], inputs["value"], **options)
+    ends = [1, 2, 13, 30, LENGTH]
+    found, _ = chunk_checks.in_chunks(cache, compressive_chunk, inputs, ends, **options)
+    expected = compressive_attention(**checks.tensors(inputs), **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    tables = {name: x for name, x in inputs.items() if name.endswith("embeddings")}
 
+    def make_cache(key, value, count):
+        cache = compressive_cache(key, value, **options)
+        return compressive_chunk(key, key, value, cache, 0, count=count, **tables, **options)[1]
 
-@pytest.mark.parametrize("compression", ["mean", "most_used"])
-def test_padding(compression):
-    inputs, mask = make_inputs(), checks.mask("scattered", LENGTH)
-    found = compressive_attention(
-        **checks.tensors(inputs), **SIZES, compression=compression, key_mask=tf.constant(mask)
-    )
-    expected = expected_of(inputs, compression, 1, mask=mask)
-    real = np.broadcast_to(mask[:, None], found.shape[:3])
-    np.testing.assert_allclose(found.numpy()[real], expected[real], rtol=0, atol=1e-12)
+    def op(causal, **given):
+        return compressive_attention(**given)
 
-
-def test_kernels_learn_to_reconstruct_and_nothing_else_does():
-    inputs = checks.tensors(make_inputs(), tf.float32)
-    kernels = {name: tf.constant(x, tf.float32) for name, x in make_kernels().items()}
-    memory = Memory(**SIZES, compression="conv", kernels=kernels)
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch([inputs, kernels])
-        loss = reconstruction_loss(**inputs, key_mask=None, memory=memory)
-        output = compressive_attention(**inputs, **SIZES, compression="conv", kernels=kernels)
-    assert tape.gradient(loss, inputs) == dict.fromkeys(inputs)
-    assert tape.gradient(output, kernels) == dict.fromkeys(kernels)
-    for gradient in tape.gradient(loss, kernels).values():
-        assert np.any(gradient)
-    query, key, value = (inputs[name].numpy() for name in ("query", "key", "value"))
-    errors = []
-    for row, head, block in np.ndindex(2, 2, LENGTH // 6 - 1):
-        places = slice(6 * block, 6 * block + 6)
-        k, v = key[row, head, places], value[row, head, places]
-        runs = [
-            np.einsum("srd,rde->se", x.reshape(2, 3, -1), kernels[name][head])
-            for x, name in ((k, "key"), (v, "value"))
-        ]
-        for q in query[row, head, 6 * block + 6 : 6 * block + 12]:
-            exact, lossy = (reference.softmax(q @ a.T / np.sqrt(6)) @ b for a, b in ((k, v), runs))
-            errors.append(np.mean((exact - lossy) ** 2))
-    np.testing.assert_allclose(loss, np.mean(errors), rtol=1e-4)
-
-
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("compression", ["conv", "most_used"])
-@pytest.mark.parametrize("dtype, atol", [("float32", 1e-5), ("bfloat16", 1e-1)])
-def test_compiled_by_xla(compression, dtype, atol):
-    inputs = checks.tensors(make_inputs(), tf.as_dtype(dtype))
-    kernels = None
-    if compression == "conv":
-        kernels = {name: tf.cast(x, dtype) / 4 for name, x in make_kernels().items()}
-
-    def attend(query, key, value):
-        with tf.GradientTape() as tape:
-            tape.watch(query)
-            output = compressive_attention(
-                query, key, value, **SIZES, compression=compression, kernels=kernels
-            )
-        return output, tape.gradient(output, query)
-
-    arguments = [inputs[name] for name in ("query", "key", "value")]
-    found = tf.function(attend, jit_compile=True)(*arguments)
-    for a, b in zip(found, attend(*arguments)):
-        assert a.dtype == dtype
-        np.testing.assert_allclose(tf.cast(a, "float32"), tf.cast(b, "float32"), rtol=0, atol=atol)
+    of_ops = (make_cache, compressive_step, op)
+    decode_checks.rows_at_own_positions(*of_ops, inputs, [15, 24], **options)

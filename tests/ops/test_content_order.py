@@ -2,24 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE, content_order
-
-
-def halves(key, block_size):
-    """The places of the keys of each block, by a loop over parts."""
-    parts = [np.arange(len(key))]
-    while len(parts[0]) > block_size:
-        split = []
-        for part in parts:
-            centered = key[part] - key[part].mean(0)
-            axis = np.cos(START_ANGLE * part) @ centered
-            for _ in range(POWER_ITERATIONS):
-                axis = centered.T @ (centered @ axis)
-                axis /= np.linalg.norm(axis)
-            order = part[np.argsort(centered @ axis, kind="stable")]
-            split += [order[: len(part) // 2], order[len(part) // 2 :]]
-        parts = split
-    return parts
+from rt_keras.ops.content_order import content_order
+from tests.ops.test_selected_blocks import by_halves
 
 
 @pytest.mark.parametrize("length, block_size", [(16, 2), (12, 3), (8, 8), (32, 1)])
@@ -27,7 +11,9 @@ def test_equation(length, block_size):
     key = np.random.default_rng(0).normal(size=[2, 3, length, 5])
     order = content_order(tf.constant(key), tf.fill([2, 3, length], True), block_size).numpy()
     for b, h in np.ndindex(2, 3):
-        expected = [set(part) for part in halves(key[b, h], block_size)]
+        places = list(range(length))
+        order_of_loop = by_halves(key[b, h], places, np.ones(length, bool), block_size)
+        expected = [set(x) for x in np.reshape(order_of_loop, [-1, block_size])]
         found = [set(block) for block in order[b, h].reshape(-1, block_size)]
         assert found == expected
 

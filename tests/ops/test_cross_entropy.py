@@ -41,17 +41,16 @@ def tensors(dtype="float32"):
     return [tf.cast(x, dtype) for x in (HIDDEN, TABLE, BIAS)]
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 5, 10, 16])
+@pytest.mark.parametrize("chunk_size", [1, 3, 10, 16])
 def test_losses_and_gradients_are_those_of_the_equation(chunk_size):
     for found, expected in zip(computed(chunk_size, *tensors()), one_after_another()):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled_for_any_shape(jit_compile):
+def test_compiled_for_any_shape():
     spec = [tf.TensorSpec(shape) for shape in ([None, None, 4], [7, 4], [7])]
     function = tf.function(
-        lambda *inputs: computed(3, *inputs), input_signature=spec, jit_compile=jit_compile
+        lambda *inputs: computed(3, *inputs), input_signature=spec, jit_compile=True
     )
     for found, expected in zip(function(*tensors()), one_after_another()):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -130,7 +129,7 @@ compiled("chunked", lambda *inputs: chunked_cross_entropy(*inputs, chunk_size=32
 """
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_memory_holds_the_logits_of_one_chunk():
     found = temporaries(SCRIPT)
     logits = 512 * 30_000 * 4

@@ -19,20 +19,6 @@ def log_softmax(logits):
     return logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
 
 
-def text_of(path):
-    """The labels of an alignment: without repetitions, then without blanks."""
-    return tuple(label for label, _ in itertools.groupby(path) if label != 0)
-
-
-def loss_of_all_alignments(labels, logits):
-    p = np.exp(log_softmax(logits))
-    total = 0.0
-    for path in itertools.product(range(p.shape[1]), repeat=len(p)):
-        if text_of(path) == tuple(labels):
-            total += np.prod([p[place, label] for place, label in enumerate(path)])
-    return -np.log(total)
-
-
 def loss_in_a_loop(labels, logits):
     """The recursion of Graves et al. 2006, section 4.1, in float64."""
     p = np.exp(log_softmax(logits))
@@ -70,39 +56,18 @@ def losses_and_gradient(labels, logits, function=ctc_loss):
     return losses, tape.gradient(losses, logits)
 
 
-@pytest.mark.parametrize("labels", [(), (1,), (2, 1), (1, 1), (1, 2, 1), (2, 2, 1)])
-def test_loss_is_of_the_sum_over_all_alignments(labels):
-    logits = LOGITS[:1, :5, :3]
-    padded = np.zeros([1, 4], int)
-    padded[0, : len(labels)] = labels
-    np.testing.assert_allclose(
-        ctc_loss(padded, logits), [loss_of_all_alignments(labels, logits[0])], rtol=1e-5
-    )
-
-
-def test_losses_are_those_of_the_recursion():
-    np.testing.assert_allclose(
-        ctc_loss(LABELS, LOGITS), losses_in_a_loop(LABELS, LOGITS), rtol=1e-5
-    )
-
-
-def test_gradient_is_that_of_small_differences():
-    _, found = losses_and_gradient(LABELS, LOGITS)
+def test_losses_are_those_of_the_recursion_and_gradients_those_of_small_differences():
+    weights = np.array([1.0, 0.5, -2.0, 0.0])
+    losses, found = losses_and_gradient(LABELS, LOGITS, lambda *x: weights * ctc_loss(*x))
+    np.testing.assert_allclose(losses, weights * losses_in_a_loop(LABELS, LOGITS), rtol=1e-5)
     # The error of central differences in float64 is about the square of the step.
     step = 1e-4
     for place in np.ndindex(*LOGITS.shape[1:]):
         change = np.zeros(LOGITS.shape)
         change[:, *place] = step
         ahead, behind = (losses_in_a_loop(LABELS, LOGITS + x) for x in (change, -change))
-        expected = (np.array(ahead) - np.array(behind)) / (2 * step)
+        expected = weights * (np.array(ahead) - np.array(behind)) / (2 * step)
         np.testing.assert_allclose(found[:, *place], expected, rtol=0, atol=1e-4)
-
-
-def test_gradient_grows_with_the_one_above_it():
-    weights = np.array([0.0, 1.0, -2.0, 0.5])
-    _, once = losses_and_gradient(LABELS, LOGITS)
-    _, found = losses_and_gradient(LABELS, LOGITS, lambda *x: weights * ctc_loss(*x))
-    np.testing.assert_allclose(found, weights[:, None, None] * once, rtol=0, atol=1e-6)
 
 
 def test_losses_and_gradients_are_those_of_keras():
@@ -114,8 +79,6 @@ def test_losses_and_gradients_are_those_of_keras():
         losses_and_gradient(LABELS, LOGITS), losses_and_gradient(LABELS, LOGITS, of_keras)
     ):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
-    mean = keras.losses.CTC()(LABELS, tf.constant(LOGITS, tf.float32))
-    np.testing.assert_allclose(np.mean(ctc_loss(LABELS, LOGITS)), mean, rtol=0, atol=1e-4)
 
 
 def test_labels_may_be_floats_and_have_more_padding():
@@ -173,20 +136,17 @@ def test_xla():
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_single_position(jit_compile):
-    compiled = tf.function(losses_and_gradient, jit_compile=jit_compile)
-    losses, gradient = compiled([[2, 0], [0, 0]], LOGITS[:2, :1])
+def test_a_single_position():
+    losses, gradient = losses_and_gradient([[2, 0], [0, 0]], LOGITS[:2, :1])
     log_p = log_softmax(LOGITS[:2, 0])
     np.testing.assert_allclose(losses, [-log_p[0, 2], -log_p[1, 0]], rtol=1e-5)
     expected = np.exp(log_p) - np.eye(4)[[2, 0]]
     np.testing.assert_allclose(gradient[:, 0], expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled_for_any_shape(jit_compile):
+def test_compiled_for_any_shape():
     spec = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 4])]
-    function = tf.function(ctc_loss, input_signature=spec, jit_compile=jit_compile)
+    function = tf.function(ctc_loss, input_signature=spec, jit_compile=True)
     found = function(tf.constant(LABELS, tf.int32), tf.constant(LOGITS, tf.float32))
     np.testing.assert_allclose(found, ctc_loss(LABELS, LOGITS), rtol=1e-5)
 

@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from rt_keras.ops import first_tokens_attention
 from rt_keras.ops.first_tokens import first_tokens_cache, first_tokens_chunk
-from tests.ops import checks, chunk_checks
+from tests.ops import checks, chunk_checks, reference
+from tests.ops.cases import of_each_head, with_two_key_heads
 
 
 def beside(query_positions, key_positions):
@@ -16,56 +17,28 @@ def attention(**arguments):
     return first_tokens_attention(**arguments)[0]
 
 
-def loop(
-    query,
-    key,
-    value,
-    num_first_tokens,
-    causal=False,
-    outside=(),
-    query_mask=None,
-    key_mask=None,
-):
-    batch, heads, length, depth = query.shape
-    output = np.zeros([*query.shape[:3], value.shape[3]])
-    for b, h, i in np.ndindex(batch, heads, length):
-        if query_mask is not None and not query_mask[b, i]:
-            continue
-        seen = [
-            j
-            for j in range(min(num_first_tokens, key.shape[2]))
-            if (j <= i or not causal)
-            and not any(covers(i, j) for covers in outside)
-            and (key_mask is None or key_mask[b, j])
-        ]
-        of_head = h * key.shape[1] // heads
-        if seen:
-            weights = np.exp(key[b, of_head, seen] @ query[b, h, i] / np.sqrt(depth))
-            output[b, h, i] = weights @ value[b, of_head, seen] / weights.sum()
-    return output
+def loop(query, key, value, num_first_tokens, outside=(), **options):
+    places = np.arange(query.shape[2])
+    seen = np.tile(places < num_first_tokens, [len(query), len(places), 1])
+    for covers in outside:
+        seen &= ~covers(places[:, None], places)
+    return reference.full(query, key, value, attention_mask=seen, **options)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("outside", [(), (beside,)])
 @pytest.mark.parametrize("length, first", [(9, 4), (3, 5), (1, 1)])
-def test_equation(causal, outside, length, first):
-    options = {"num_first_tokens": first, "causal": causal, "outside": outside}
-    checks.holds(attention, loop, checks.arrays(length), **options)
+@pytest.mark.parametrize("padding", [None, "left", "scattered", "a whole row"])
+def test_equation(length, first, padding):
+    inputs, mask = with_two_key_heads(checks.arrays(length, heads=4)), checks.mask(padding, length)
+    options = {"num_first_tokens": first, "query_mask": mask, "key_mask": mask}
+    for causal, outside in ((False, (beside,)), (True, ()), (True, (beside,))):
+        checks.holds(
+            attention, of_each_head(loop), inputs, **options, causal=causal, outside=outside
+        )
 
 
-@pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
-def test_padding(padding):
-    mask = checks.mask(padding, 9)
-    options = {"num_first_tokens": 4, "query_mask": mask, "key_mask": mask}
-    checks.holds(attention, loop, checks.arrays(9), **options)
-
-
-def test_key_heads_serve_several_heads():
-    inputs, query = checks.arrays(9), checks.arrays(9, seed=1)["query"]
-    inputs["query"] = np.concatenate([inputs["query"], query], axis=1)
-    options = {"num_first_tokens": 4, "causal": True}
-    checks.holds(attention, loop, inputs, **options)
-    checks.holds_compiled(attention, inputs, **options)
+def test_compiled_by_xla():
+    inputs = with_two_key_heads(checks.arrays(9, heads=4))
+    checks.holds_compiled(attention, inputs, num_first_tokens=4, causal=True)
 
 
 def test_chunks_are_one_pass():

@@ -113,10 +113,10 @@ def test_own_queries_keys_and_values():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("start", [3, 6, 7])
 @pytest.mark.parametrize("kind", ["local", "nearest"])
-def test_the_future_does_not_change_the_past(kind, start):
-    assert checks.past_is_untouched(op_of(kind), inputs_of(kind), start, causal=True)
+def test_the_future_does_not_change_the_past(kind):
+    for start in (3, 6, 7):
+        assert checks.past_is_untouched(op_of(kind), inputs_of(kind), start, causal=True)
 
 
 def test_bfloat16():

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.ops import hamming_groups
 from tests.ops import checks
@@ -30,10 +29,9 @@ def groups_of(x, projections, num_clusters, iterations, mask):
     return nearest()
 
 
-@pytest.mark.parametrize("padding", [None, "right", "scattered"])
+@pytest.mark.parametrize("padding", [None, "scattered"])
 @pytest.mark.parametrize(
-    "length, bits, clusters, iterations",
-    [(30, 5, 3, 4), (30, 40, 6, 3), (9, 63, 1, 1), (200, 9, 2, 3)],
+    "length, bits, clusters, iterations", [(30, 40, 6, 3), (9, 63, 1, 1), (200, 9, 2, 3)]
 )
 def test_equation(padding, length, bits, clusters, iterations):
     rng = np.random.default_rng(bits)
@@ -45,8 +43,6 @@ def test_equation(padding, length, bits, clusters, iterations):
     for b, h in np.ndindex(2, 2):
         expected = groups_of(x[b, h], projections[h], clusters, iterations, real[b])
         np.testing.assert_array_equal(found[b, h], expected)
-    compiled = tf.function(lambda: hamming_groups(x, projections, **given), jit_compile=True)
-    np.testing.assert_array_equal(compiled(), found)
 
 
 def test_a_row_of_padding_alone():

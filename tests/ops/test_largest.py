@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from rt_keras.ops.largest import indices_of_largest, indices_of_largest_in_groups
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_they_are_those_of_a_stable_sort(data):
     length = data.draw(st.integers(1, 40))
@@ -23,7 +24,8 @@ def test_they_are_those_of_a_stable_sort(data):
     np.testing.assert_array_equal(next_largest, left_out.max(axis=1, initial=-np.inf))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_in_groups_they_have_the_same_values(data):
     count = data.draw(st.integers(1, 5))
@@ -38,8 +40,7 @@ def test_in_groups_they_have_the_same_values(data):
 
 
 @pytest.mark.parametrize("find", [indices_of_largest, indices_of_largest_in_groups])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("dtype, jit_compile", [("float64", False), ("bfloat16", True)])
 def test_random_rows(dtype, jit_compile, find):
     x = tf.cast(np.random.default_rng(0).normal(size=[2, 3, 1000]), dtype)
     function = tf.function(lambda x: find(x, 100), jit_compile=jit_compile)

@@ -1,6 +1,5 @@
 import functools
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -8,36 +7,29 @@ from hypothesis import strategies as st
 
 from rt_keras.ops import local_attention
 from rt_keras.ops.local_chunk import local_chunk
-from rt_keras.ops.local_decode import local_cache
+from rt_keras.ops.local_decode import local_cache, local_step
 from tests.ops import checks, chunk_checks
 
 
-def holds(inputs, ends, max_length=None, **options):
-    blocks = {name: options[name] for name in ("block_size", "look_back")}
-    given = checks.tensors(inputs)
-    cache = local_cache(given["key"], given["value"], 0, max_length=max_length, **blocks)
-    found, cache = chunk_checks.in_chunks(cache, local_chunk, inputs, ends, **options)
-    expected = local_attention(**given, causal=True, **options)
-    np.testing.assert_allclose(found, expected[:, :, : ends[-1]], rtol=0, atol=1e-12)
-    return cache, expected
-
-
-@settings(max_examples=12)
+@pytest.mark.slow
+@settings(max_examples=20, derandomize=True)
 @given(
-    ends=st.lists(st.integers(1, 24), min_size=1, max_size=4, unique=True).map(sorted),
+    length=st.integers(1, 24),
     block_size=st.integers(1, 7),
     look_back=st.integers(0, 3),
     far=st.none() | st.integers(1, 9),
     bounded=st.booleans(),
+    data=st.data(),
 )
-def test_chunks_are_one_pass(ends, block_size, look_back, far, bounded):
-    holds(
-        checks.arrays(ends[-1], far=far),
-        ends,
-        max_length=ends[-1] if bounded else None,
-        block_size=block_size,
-        look_back=look_back,
-    )
+def test_a_prompt_chunks_and_steps_are_one_pass(length, block_size, look_back, far, bounded, data):
+    blocks = {"block_size": block_size, "look_back": look_back}
+
+    def make_cache(key, value, count):
+        return local_cache(key, value, count, max_length=length if bounded else None, **blocks)
+
+    ends = data.draw(st.lists(st.integers(0, length), min_size=1, max_size=4).map(sorted))
+    inputs, ops = checks.arrays(length, far=far), (local_chunk, local_step, local_attention)
+    chunk_checks.goes_on(make_cache, *ops, inputs, sorted(set(ends)), {}, **blocks)
 
 
 def test_a_grid_has_no_chunks():

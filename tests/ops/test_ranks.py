@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,22 +48,9 @@ def test_ranks_and_starts(case):
     np.testing.assert_array_equal(starts, starts_of_loop(others))
 
 
-@settings(max_examples=25)
-@given(st.integers(1, 3 * RUN_SIZE), st.integers(0, 2**31))
-def test_places_are_those_of_a_stable_sort(length, seed):
-    clusters = np.random.default_rng(seed).integers(0, CLUSTERS, (1, 2, 1, length))
-    ranks, _ = rank_in_clusters(*2 * [tf.constant(clusters, tf.int32)], CLUSTERS)
-    order = inverse_permutation(ranks[:, :, 0])
-    np.testing.assert_array_equal(order, np.argsort(clusters[:, :, 0], axis=-1, kind="stable"))
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_static_and_unknown_lengths(compiled):
+def test_unknown_lengths_and_places_of_a_stable_sort():
     clusters = tf.random.stateless_uniform([1, 2, 1, 1500], [0, 1], 0, CLUSTERS, tf.int32)
-    expected = rank_in_clusters(clusters, clusters, CLUSTERS)
-    spec = tf.TensorSpec(clusters.shape if compiled else [None] * 4, tf.int32)
-    function = tf.function(
-        lambda x: rank_in_clusters(x, x, CLUSTERS), input_signature=[spec], jit_compile=compiled
-    )
-    for found, of_eager in zip(function(clusters), expected):
-        np.testing.assert_array_equal(found, of_eager)
+    spec = tf.TensorSpec([None] * 4, tf.int32)
+    function = tf.function(lambda x: rank_in_clusters(x, x, CLUSTERS), input_signature=[spec])
+    order = inverse_permutation(function(clusters)[0][:, :, 0])
+    np.testing.assert_array_equal(order, np.argsort(clusters[:, :, 0], axis=-1, kind="stable"))

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.rings import add_members, attend_to_rings, numbers_of_places
-from tests.ops import checks
+from rt_keras.ops.rings import add_members
 
 CLUSTERS, WINDOW = 3, 4
 
@@ -37,32 +36,3 @@ def test_rings_hold_the_last_members(lengths):
         kept = rings["key"][row, head, cluster].numpy()
         for number in range(max(0, len(expected) - WINDOW), len(expected)):
             assert kept[number % WINDOW] == expected[number]
-
-
-def test_numbers_of_places():
-    for count in range(10):
-        found = numbers_of_places(tf.constant([count]), WINDOW).numpy()[0]
-        for number in range(max(0, count - WINDOW), count):
-            assert found[number % WINDOW] == number
-        assert np.sum(found >= 0) == min(count, WINDOW)
-
-
-@pytest.mark.parametrize("count", [1, 3, 9])
-def test_queries_see_as_many_members_as_their_chunk_leaves_room_for(count):
-    inputs = checks.tensors(checks.arrays(6, batch=1, heads=1, value_depth=6))
-    rng = np.random.default_rng(1)
-    key, value = rng.normal(size=[2, 1, 1, count, 6])
-    rings = {name: tf.zeros([1, 1, 1, WINDOW, 6], tf.float64) for name in ("key", "value")}
-    rings["counts"] = tf.zeros([1, 1, 1], tf.int32)
-    given = {"key": tf.constant(key), "value": tf.constant(value)}
-    rings = add_members(rings, given, tf.zeros([1, 1, 1, count], tf.int32), 1)
-    options = dict.fromkeys(("relative_embeddings", "seed", "bound"))
-    options |= {"dropout": 0.0, "attention_activation": "softmax"}
-    here = tf.zeros([1, 1, 1, 6], tf.int32)
-    found, _ = attend_to_rings(inputs["query"], here, rings, here, options)
-    for i, query in enumerate(inputs["query"].numpy()[0, 0]):
-        # Of the last WINDOW members, i + 1 are in the chunk.
-        first = max(0, count - max(0, WINDOW - i - 1))
-        weights = np.exp(key[0, 0, first:] @ query)
-        expected = weights @ value[0, 0, first:] / max(weights.sum(), 1e-30)
-        np.testing.assert_allclose(found[0, 0, i], expected, rtol=0, atol=1e-12)

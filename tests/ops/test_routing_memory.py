@@ -62,8 +62,10 @@ def test_against_a_loop(eviction):
 
 
 # Queries that see one member each attend to many members equally.
-@pytest.mark.parametrize("eviction, keys", [*((x, 3) for x in EVICTIONS), ("least_attended", 1)])
-@pytest.mark.parametrize("probes", [pytest.param(1, marks=pytest.mark.end_to_end), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "eviction, keys, probes", [*((x, 3, 2) for x in EVICTIONS), ("least_attended", 1, 1)]
+)
 def test_chunks_and_steps_are_one_pass(eviction, keys, probes):
     inputs = arrays(40, batch=4)
     options = {**OPTIONS, "eviction": eviction, "memory_keys": keys, "num_probes": probes}
@@ -89,34 +91,21 @@ def test_chunks_and_steps_are_one_pass(eviction, keys, probes):
     np.testing.assert_allclose(logsumexp, of_expected, rtol=0, atol=1e-12)
 
 
-def test_rows_at_their_own_positions_and_padding():
-    inputs = arrays(30)
-    expected = chunk(inputs, new_memory(inputs, "oldest"))[0]
-    # The second row has six positions of padding, so it is six positions earlier from then on.
-    _, _, memory = chunk(
-        inputs, new_memory(inputs, "oldest"), 0, slice(0, 14), count=tf.constant([14, 8])
-    )
-    rest = {**inputs}
-    for name in ("query", "key", "value"):
-        x = inputs[name]
-        rest[name] = np.stack([x[0, :, 14:24], x[1, :, 8:18]])
-    output, _, _ = chunk(rest, memory, tf.constant([14, 8]))
-    np.testing.assert_allclose(output[0], expected[0, :, 14:24], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(output[1], expected[1, :, 8:18], rtol=0, atol=1e-12)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("eviction", EVICTIONS)
-def test_steps_of_rows_at_their_own_positions_and_of_some_rows(eviction):
+def test_a_chunk_and_steps_of_rows_at_their_own_positions_and_of_some_rows(eviction):
     inputs = arrays(30)
     expected = chunk(inputs, new_memory(inputs, eviction), eviction=eviction)[:2]
-    _, _, memory = chunk(
-        inputs,
-        new_memory(inputs, eviction),
-        0,
-        slice(0, 14),
-        count=tf.constant([14, 7]),
-        eviction=eviction,
-    )
+    # The second row has seven positions of padding, so it is seven earlier from then on.
+    first = {"count": tf.constant([14, 7]), "eviction": eviction}
+    _, _, memory = chunk(inputs, new_memory(inputs, eviction), 0, slice(0, 14), **first)
+    rest = dict(inputs)
+    for name in ("query", "key", "value"):
+        rest[name] = take_places(inputs[name], np.array([[14], [7]]) + np.arange(10))
+    output, _, _ = chunk(rest, memory, tf.constant([14, 7]), eviction=eviction)
+    for row, start in enumerate((14, 7)):
+        wanted = expected[0][row, :, start : start + 10]
+        np.testing.assert_allclose(output[row], wanted, rtol=0, atol=1e-12)
     given, position = checks.tensors(inputs), np.array([14, 7], np.int32)
     for number in range(20):
         count = (np.arange(2) + number) % 3 > 0
@@ -139,6 +128,7 @@ def test_steps_of_rows_at_their_own_positions_and_of_some_rows(eviction):
         memory, position = after, position + count
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_a_fixed_memory():
     inputs = arrays(16)
     _, _, memory = chunk(inputs, new_memory(inputs, "oldest"), 0, slice(0, 12))
@@ -164,7 +154,7 @@ def test_gradients_are_those_of_a_fixed_memory():
         np.testing.assert_allclose(found[tuple(place)], slope, rtol=0, atol=1e-6)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_compiled_gradients_of_several_blocks():
     inputs = arrays(16)
     given = checks.tensors(inputs)

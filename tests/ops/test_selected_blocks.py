@@ -8,6 +8,7 @@ from rt_keras.ops import block_selection, block_tiles, selected_blocks, selected
 from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE
 from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE
 from tests.ops import checks
+from tests.ops.cases import with_two_key_heads
 
 LENGTH = 45
 CONTENT = {"block_size": 2, "num_blocks": 3, "segment_size": 8, "window": (8, 1)}
@@ -162,22 +163,54 @@ def largest(score, count):
     return {g: np.log(weight) if weight else LOG_OF_NOTHING for g, weight in weights.items()}
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("case", CASES)
-def test_equation(case, causal):
-    holds(checks.arrays(LENGTH), **CASES[case], causal=causal)
+PADDING = [None, "left", "right", "scattered"]
 
 
-@pytest.mark.parametrize("case", RECENT)
-def test_blocks_of_the_last_positions(case):
-    holds(checks.arrays(LENGTH), **RECENT[case], causal=True)
+@pytest.mark.parametrize("in_tiles", [False, True])
+@pytest.mark.parametrize("case", [*CASES, *RECENT])
+def test_equation(case, in_tiles, request):
+    if in_tiles:
+        request.getfixturevalue("tiles")
+    number = [*CASES, *RECENT].index(case)
+    for causal in (False, True)[case in RECENT :]:
+        mask = checks.mask(PADDING[(number + causal + in_tiles) % 4], LENGTH - 8, batch=1)
+        options = {**CASES, **RECENT}[case] | {"query_mask": mask, "key_mask": mask}
+        holds(checks.arrays(LENGTH - 8, batch=1), **options, causal=causal)
 
 
-def test_blocks_of_the_last_positions_with_padding():
-    inputs, mask = checks.arrays(LENGTH), checks.mask("scattered", LENGTH)
-    options = {**RECENT["memory"], "query_mask": mask, "key_mask": mask, "causal": True}
-    holds(inputs, **options)
-    checks.holds_compiled(attention, inputs, **options)
+@pytest.mark.parametrize("case", ["content", "nodes"])
+def test_key_heads_serve_several_heads_in_a_batch_with_a_row_of_padding(case):
+    inputs, mask = with_two_key_heads(checks.arrays(20, heads=4)), checks.mask("a whole row", 20)
+    holds(inputs, **CASES[case], query_mask=mask, key_mask=mask, causal=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case, in_tiles", [("content", True), ("first tokens in nodes", True), ("memory", False)]
+)
+def test_compiled_by_xla(case, in_tiles, request):
+    if in_tiles:
+        request.getfixturevalue("tiles")
+    inputs, mask = with_two_key_heads(checks.arrays(20, heads=4)), checks.mask("scattered", 20)
+    options = {**CASES, **RECENT}[case] | {"query_mask": mask, "key_mask": mask}
+    checks.holds_compiled(attention, inputs, **options, causal=True)
+
+
+@pytest.mark.slow
+def test_the_future_changes_nothing():
+    options = {**CASES["nodes"], "causal": True}
+    for start in (1, 9, 30):
+        inputs = checks.arrays(LENGTH, batch=1)
+        assert checks.past_is_untouched(attention, inputs, start, **options)
+    assert not checks.past_is_untouched(attention, inputs, 9, **CASES["nodes"])
+
+
+@pytest.mark.parametrize("dtype, atol", [(tf.float32, 1e-5), (tf.bfloat16, 0.06)])
+def test_lower_precision(dtype, atol):
+    # All blocks are read, so that rounding cannot change which.
+    options = {**CASES["more blocks than there are"], "by_content": False, "causal": True}
+    inputs = checks.arrays(29, batch=1)
+    checks.holds_in_lower_precision(attention, loop, inputs, dtype, atol, **options)
 
 
 def test_a_memory_of_all_positions_changes_nothing():
@@ -191,7 +224,6 @@ def test_a_memory_of_all_positions_changes_nothing():
     "options, message",
     [
         ({"memory_length": 12}, "positive multiple of segment_size. Received: memory_length=12"),
-        ({"memory_length": 0}, "positive multiple of segment_size. Received: memory_length=0"),
         ({"memory_length": 8, "causal": False}, "requires causal=True. Received: memory_length=8"),
     ],
 )
@@ -201,35 +233,21 @@ def test_bad_memories(options, message):
         attention(**inputs, **{**CONTENT, "causal": True, **options})
 
 
-@pytest.mark.parametrize("case", ["content", "nodes", "neighbours"])
-@pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
-def test_padding(padding, case):
-    mask = checks.mask(padding, LENGTH)
-    options = {**CASES[case], "query_mask": mask, "key_mask": mask}
-    holds(checks.arrays(LENGTH), **options)
-
-
-def test_key_heads_serve_several_heads():
-    inputs, query = checks.arrays(LENGTH), checks.arrays(LENGTH, seed=1)["query"]
-    inputs["query"] = np.concatenate([inputs["query"], query], axis=1)
-    for case in ("content", "nodes"):
-        holds(inputs, **CASES[case], causal=True)
-        checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
-
-
-@pytest.mark.parametrize("case", ["content", pytest.param("nodes", marks=pytest.mark.end_to_end)])
-def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
-    """Memory is bounded by a loop over positions, in the gradient too."""
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["content", "nodes"])
+def test_a_loop_over_positions_bounds_memory_in_the_gradient_too(case, monkeypatch):
+    inputs, options = checks.arrays(LENGTH), {**CASES[case], "causal": True}
+    whole = checks.run(attention, inputs, options)
     for module in (selected_blocks, block_selection):
         monkeypatch.setattr(module, "GATHERED_AT_ONCE", 4000)
     monkeypatch.setattr(block_selection, "SCORED_AT_ONCE", 500)
     monkeypatch.setattr(block_selection, "COMPARED_AT_ONCE", 500)
-    inputs = checks.arrays(LENGTH)
-    holds(inputs, **CASES[case], causal=True)
-    checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
+    checks.same(checks.run(attention, inputs, options, jit_compile=True), whole, atol=1e-12)
 
 
 def test_accelerators_take_more_positions_at_a_time(monkeypatch):
+    inputs = checks.tensors(checks.arrays(LENGTH))
+    expected = attention(**inputs, **CONTENT, causal=True)
     for module in (selected_blocks, block_selection):
         monkeypatch.setattr(module, "GATHERED_AT_ONCE", 1)
     monkeypatch.setattr(block_selection, "ON_ACCELERATORS", 4000)
@@ -242,8 +260,9 @@ def test_accelerators_take_more_positions_at_a_time(monkeypatch):
 
     attend_keys = selected_blocks.attend
     monkeypatch.setattr(selected_blocks, "attend", attend)
-    holds(checks.arrays(LENGTH), **CONTENT, causal=True)
-    assert positions and min(positions) > 1
+    found = attention(**inputs, **CONTENT, causal=True)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert positions and 1 < min(positions) < LENGTH
 
 
 def test_gradients_of_tiles_are_summed_in_float32():
@@ -255,41 +274,6 @@ def test_gradients_of_tiles_are_summed_in_float32():
     gradient = tape.gradient(found, rows)
     assert gradient.dtype == tf.bfloat16
     np.testing.assert_array_equal(tf.cast(gradient, tf.float32), [[0], [600]])
-
-
-@pytest.mark.usefixtures("tiles")
-@pytest.mark.parametrize("case", CASES)
-def test_tiles(case):
-    holds(checks.arrays(LENGTH), **CASES[case], causal=True)
-
-
-@pytest.mark.usefixtures("tiles")
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case,
-            marks=[] if case in ("content", "first tokens in nodes") else pytest.mark.end_to_end,
-        )
-        for case in CASES
-    ],
-)
-def test_tiles_by_xla(case):
-    checks.holds_compiled(attention, checks.arrays(LENGTH), **CASES[case], causal=True)
-
-
-@pytest.mark.usefixtures("tiles")
-@pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
-def test_tiles_with_padding(padding):
-    mask = checks.mask(padding, LENGTH)
-    holds(checks.arrays(LENGTH), **CONTENT, query_mask=mask, key_mask=mask)
-
-
-@pytest.mark.usefixtures("tiles")
-def test_tiles_of_several_heads_of_a_key_head():
-    inputs, query = checks.arrays(LENGTH), checks.arrays(LENGTH, seed=1)["query"]
-    inputs["query"] = np.concatenate([inputs["query"], query], axis=1)
-    holds(inputs, **CONTENT, causal=True)
 
 
 @pytest.mark.usefixtures("tiles")

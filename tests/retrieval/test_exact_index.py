@@ -7,7 +7,7 @@ from rt_keras.retrieval import ExactIndex, exact_index
 COUNT, FEATURES = 23, 3
 
 
-@pytest.fixture(params=[2**16, 23, 5, 1], ids=lambda block: f"block {block}")
+@pytest.fixture(params=[2**16, 23, 5], ids=lambda block: f"block {block}")
 def block(request, monkeypatch):
     monkeypatch.setattr(exact_index, "BLOCK", request.param)
 
@@ -25,7 +25,7 @@ def best(queries, vectors, k):
     return np.take_along_axis(scores, numbers, axis=1), numbers
 
 
-@pytest.mark.parametrize("k", [1, 4, 6, COUNT, COUNT + 9])
+@pytest.mark.parametrize("k", [1, 6, COUNT + 9])
 def test_the_largest_products_are_found(block, k):
     vectors, queries = make_vectors(), make_vectors(1)[:7]
     index = ExactIndex(vectors)
@@ -35,12 +35,6 @@ def test_the_largest_products_are_found(block, k):
     assert scores.shape == (7, min(k, COUNT)) and len(index) == COUNT
     np.testing.assert_array_equal(scores, expected[0])
     np.testing.assert_array_equal(numbers, expected[1])
-
-
-def test_of_equal_products_the_lower_number_is_first(block):
-    scores, numbers = ExactIndex(np.ones([COUNT, FEATURES], "float32")).search(np.ones([2, 3]), 9)
-    assert numbers.numpy().tolist() == [[*range(9)]] * 2
-    assert (scores.numpy() == 3).all()
 
 
 def test_a_function_searches_for_any_number_of_queries(block):
@@ -54,21 +48,11 @@ def test_a_function_searches_for_any_number_of_queries(block):
             np.testing.assert_array_equal(found, expected)
 
 
-def test_double_precision_is_converted():
-    vectors = make_vectors().astype("float64")
-    scores, numbers = ExactIndex(vectors).search(vectors[:2], 3)
-    assert scores.dtype == tf.float32
-    np.testing.assert_array_equal(numbers, best(vectors[:2], vectors, 3)[1])
-
-
-@pytest.mark.parametrize("shape", [[0, 3], [3], [2, 2, 2]])
-def test_vectors_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"vectors must have the shape \[vectors, features\]"):
-        ExactIndex(np.zeros(shape, "float32"))
-
-
-def test_queries_of_another_shape_are_refused():
-    index = ExactIndex(make_vectors())
+def test_vectors_and_queries_of_another_shape_are_refused():
+    for shape in ([0, 3], [3], [2, 2, 2]):
+        with pytest.raises(ValueError, match=r"vectors must have the shape \[vectors, features\]"):
+            ExactIndex(np.zeros(shape, "float32"))
+    index = ExactIndex(make_vectors().astype("float64"))
     for shape in ([1, 2], [3], [1, 1, 3]):
         with pytest.raises(ValueError, match=r"queries must have the shape \[queries, 3\]"):
             index.search(np.zeros(shape), 1)

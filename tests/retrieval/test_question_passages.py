@@ -41,7 +41,8 @@ def found_by(index, questions, output, *numbers):
     return counts, [found[question["question"]] for question in QUESTIONS]
 
 
-def test_passages_are_the_best_first(index, questions, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_passages_are_the_best_first_and_negatives_stay(index, questions, tmp_path, monkeypatch):
     # Two batches.
     monkeypatch.setattr(question_passages, "QUESTIONS", 2)
     counts, found = found_by(index, questions, tmp_path / "found", 3)
@@ -51,12 +52,10 @@ def test_passages_are_the_best_first(index, questions, tmp_path, monkeypatch):
         assert line["passages"] == [text_of(passage) for passage in expected]
         for name in ("question", "answers", "documents"):
             assert line[name] == question.get(name, [])
+    assert [line["negatives"] for line in found] == [[], ["not"], []]
     # A set that can be read.
-    loaded = load_question_answers(
-        "question_folder", "test", tmp_path / "found", tmp_path / "prepared"
-    )
-    (line,) = loaded.as_numpy_iterator()
-    assert [x.decode() for x in line["passages"]] == found[0]["passages"]
+    (line,) = load_question_answers("question_folder", "test", tmp_path / "found", tmp_path)
+    assert [x.decode() for x in line["passages"].numpy()] == found[0]["passages"]
 
 
 def test_negatives_are_not_of_documents_that_answer(index, questions, tmp_path):
@@ -70,6 +69,7 @@ def test_negatives_are_not_of_documents_that_answer(index, questions, tmp_path):
     assert len(found[2]["negatives"]) == 2
 
 
+@pytest.mark.slow
 def test_a_document_of_many_passages_hides_no_negatives(tmp_path):
     lines = [{"id": "long", "text": "the sea is deep " * 60}, {"id": "other", "text": "iron rusts"}]
     documents = made.write_documents(tmp_path / "documents.jsonl", lines)
@@ -78,15 +78,10 @@ def test_a_document_of_many_passages_hides_no_negatives(tmp_path):
     (tmp_path / "questions").mkdir()
     line = {"question": "the sea is deep", "documents": ["long"]}
     (tmp_path / "questions" / "train.jsonl").write_text(json.dumps(line))
-    arguments = "question_folder", tmp_path / "questions", tmp_path / "found", 0, 1, tmp_path / "p"
-    retrieve(index, *arguments)
+    where = "question_folder", tmp_path / "questions", tmp_path / "found"
+    retrieve(index, *where, 0, 1, data_dir=tmp_path / "prepared")
     found = json.loads((tmp_path / "found" / "train.jsonl").read_text())
     assert found["negatives"] == ["iron rusts"]
-
-
-def test_negatives_stay_unless_others_are_wanted(index, questions, tmp_path):
-    _, found = found_by(index, questions, tmp_path / "found", 1)
-    assert [line["negatives"] for line in found] == [[], ["not"], []]
 
 
 def test_wrong_use_is_refused(index, questions, tmp_path):

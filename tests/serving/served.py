@@ -1,14 +1,12 @@
-"""A tiny model, exported once for all tests, and requests to it."""
+"""A tiny model, its SavedModel, and requests to it."""
 
 import functools
-import tempfile
-from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import data
+from rt_keras import cli, data
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.models import (
     RoutingTransformerBackbone,
@@ -31,28 +29,24 @@ TYPES = {
     "seed": tf.int64,
 }
 # Invalid requests, and the input that the error must name.
-BAD_REQUESTS = {
-    "unknown id": ("score", {"ids": [[5, 258]]}, "ids"),
-    "negative id": ("score", {"ids": [[-1]]}, "ids"),
-    "ids too long": ("score", {"ids": [[5] * (MAX_LENGTH + 1)]}, "ids"),
-    "ids of rank 1": ("score", {"ids": [5, 6]}, "ids"),
-    "text too long": ("score_text", {"texts": ["short", "a" * MAX_LENGTH]}, "texts"),
-    "texts of rank 0": ("score_text", {"texts": "a"}, "texts"),
-    "texts of rank 2": ("score_text", {"texts": [["a"]]}, "texts"),
-    "prompt too long": ("generate", {"prompts": ["a" * MAX_LENGTH]}, "prompts"),
-    "no room": ("generate", {"prompts": ["a" * 120]}, "max_new_tokens"),
-    "far too much": ("generate", {"prompts": ["a"], "max_new_tokens": 2**31 - 1}, "max_new_tokens"),
-    "no new tokens": ("generate", {"prompts": ["a"], "max_new_tokens": 0}, "max_new_tokens"),
-    "temperature 0": ("generate", {"prompts": ["a"], "temperature": 0.0}, "temperature"),
-    "temperature below 0": ("generate", {"prompts": ["a"], "temperature": -1.0}, "temperature"),
-    "one of two": ("generate", {"prompts": ["a", "b"], "temperature": [1.0, 0.0]}, "temperature"),
-    "three for two": ("generate", {"prompts": ["a", "b"], "temperature": [1.0] * 3}, "temperature"),
-    "rank 2": ("generate", {"prompts": ["a"], "temperature": [[1.0]]}, "temperature"),
-    "top_p 0": ("generate", {"prompts": ["a"], "top_p": 0.0}, "top_p"),
-    "top_p above 1": ("generate", {"prompts": ["a"], "top_p": 1.01}, "top_p"),
-    "no rows": ("new_state", {"rows": 0}, "rows"),
-    "top_k below 0": ("generate", {"prompts": ["a"], "top_k": -1}, "top_k"),
-}
+BAD_REQUESTS = [
+    ("score", {"ids": [[5, 258]]}, "ids"),
+    ("score", {"ids": [[-1]]}, "ids"),
+    ("score", {"ids": [[5] * (MAX_LENGTH + 1)]}, "ids"),
+    ("score", {"ids": [5, 6]}, "ids"),
+    ("score_text", {"texts": ["short", "a" * MAX_LENGTH]}, "texts"),
+    ("score_text", {"texts": [["a"]]}, "texts"),
+    ("generate", {"prompts": ["a" * MAX_LENGTH]}, "prompts"),
+    ("generate", {"prompts": ["a" * 120]}, "max_new_tokens"),
+    ("generate", {"prompts": ["a"], "max_new_tokens": 2**31 - 1}, "max_new_tokens"),
+    ("generate", {"prompts": ["a"], "max_new_tokens": 0}, "max_new_tokens"),
+    ("generate", {"prompts": ["a", "b"], "temperature": [1.0, 0.0]}, "temperature"),
+    ("generate", {"prompts": ["a", "b"], "temperature": [1.0] * 3}, "temperature"),
+    ("generate", {"prompts": ["a"], "temperature": [[1.0]]}, "temperature"),
+    ("generate", {"prompts": ["a"], "top_p": 0.0}, "top_p"),
+    ("generate", {"prompts": ["a"], "top_k": -1}, "top_k"),
+    ("new_state", {"rows": 0}, "rows"),
+]
 
 
 def make_model(tokenizer=None, **changes):
@@ -82,22 +76,6 @@ def model():
     return model
 
 
-@functools.cache
-def _folder():
-    return tempfile.TemporaryDirectory()
-
-
-@functools.cache
-def exported():
-    """Exports the model and returns the folder of its only version."""
-    return export_saved_model(model(), Path(_folder().name) / "rt_keras", max_length=MAX_LENGTH)
-
-
-@functools.cache
-def loaded():
-    return tf.saved_model.load(str(exported()))
-
-
 def tensors(signature, inputs):
     """Converts inputs to tensors; missing parameters of generation are DEFAULTS."""
     if signature.startswith("generate"):
@@ -105,12 +83,38 @@ def tensors(signature, inputs):
     return {name: tf.constant(value, TYPES.get(name)) for name, value in inputs.items()}
 
 
-def ask(signature, **inputs):
-    """Returns the outputs of the loaded SavedModel as NumPy arrays."""
-    outputs = loaded().signatures[signature](**tensors(signature, inputs))
-    return {name: value.numpy() for name, value in outputs.items()}
+class Served:
+    """A SavedModel, loaded when it is first asked.
+
+    Args:
+        folder: path of its version.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    @functools.cached_property
+    def loaded(self):
+        return tf.saved_model.load(str(self.folder))
+
+    def ask(self, signature, **inputs):
+        """Returns the outputs of a signature as NumPy arrays."""
+        outputs = self.loaded.signatures[signature](**tensors(signature, inputs))
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    def texts(self, **inputs):
+        """Returns the texts that the model generates, as a list of strings."""
+        return [text.decode() for text in self.ask("generate", **inputs)["texts"]]
 
 
-def texts(**inputs):
-    """Returns the texts that the loaded SavedModel generates, as a list of strings."""
-    return [text.decode() for text in ask("generate", **inputs)["texts"]]
+def by_command(model, folder, *options):
+    """Saves a model in a folder and exports it with the command; returns what is `Served`."""
+    model.save_to_preset(folder / "model")
+    words = ["export", "--model", folder / "model", "--output", folder / "served", *options]
+    assert cli.main([str(word) for word in words]) == 0
+    return Served(folder / "served" / "1")
+
+
+def export(folder):
+    """Exports the model to a new folder."""
+    export_saved_model(model(), folder / "rt_keras", max_length=MAX_LENGTH)

@@ -1,18 +1,17 @@
 """Adapted language models as SavedModels: KerasHub's tokenizers, prompts in chunks, states."""
 
-import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 import rt_keras
-from rt_keras.layers import FullHeads, LocalHeads, StridedHeads
+from rt_keras.layers import FullHeads, HashedHeads, LocalHeads, StridedHeads
 from rt_keras.models import chunked_loss
 from rt_keras.models.adapted import graph_generation
 from rt_keras.serving import (
@@ -21,51 +20,16 @@ from rt_keras.serving import (
     scoring_function,
     text_scoring_function,
 )
-from tests.models.adapted.checks import FAMILIES
-from tests.models.adapted.llama_folder import write_llama
-from tests.serving import served, server
+from tests.models.adapted.llama_folder import MISTRAL, write_llama
+from tests.serving.served import Served, tensors
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
 PROMPTS = ["the cat", "", "the dog, the other one, and the café", "x"]
-SPECIAL = ["<start_of_image>", "<img>", "<end_of_image>", "<end_of_turn>"]
 
 
 def llama(folder, *heads, **config):
     adapted = rt_keras.adapt(write_llama(folder / "llama", **config), list(heads))
-    adapted.compile(sampler="greedy", jit_compile=False)
-    return adapted
-
-
-def gemma(*heads):
-    """Returns a tiny Gemma 3, with a SentencePiece tokenizer and soft-capped logits."""
-    import sentencepiece
-
-    proto = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*PROMPTS, "the quick brown fox jumps over a lazy dog"] * 20),
-        model_writer=proto,
-        vocab_size=40,
-        hard_vocab_limit=False,
-        pad_id=0,
-        eos_id=1,
-        bos_id=2,
-        unk_id=3,
-        pad_piece="<pad>",
-        eos_piece="<eos>",
-        bos_piece="<bos>",
-        user_defined_symbols=SPECIAL,
-        minloglevel=2,
-    )
-    tokenizer = keras_hub.tokenizers.Gemma3Tokenizer(proto.getvalue())
-    sizes = {**FAMILIES["Gemma3"], "vocabulary_size": tokenizer.vocabulary_size()}
-    backbone = keras_hub.models.Gemma3Backbone(**sizes)
-    rng = np.random.default_rng(0)
-    for weight in backbone.weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.3)
-    preprocessor = keras_hub.models.Gemma3CausalLMPreprocessor(tokenizer, sequence_length=32)
-    task = keras_hub.models.Gemma3CausalLM(backbone=backbone, preprocessor=preprocessor)
-    adapted = rt_keras.adapt(task, list(heads), layers="global")
     adapted.compile(sampler="greedy", jit_compile=False)
     return adapted
 
@@ -77,90 +41,54 @@ def adapted(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(adapted, tmp_path_factory):
-    return export_saved_model(adapted, tmp_path_factory.mktemp("exported") / server.NAME)
+    return Served(export_saved_model(adapted, tmp_path_factory.mktemp("exported")))
 
 
-@pytest.fixture(scope="module")
-def loaded(exported):
-    return tf.saved_model.load(str(exported))
-
-
-def ask(loaded, signature, **inputs):
-    found = loaded.signatures[signature](**served.tensors(signature, inputs))
-    return {name: value.numpy() for name, value in found.items()}
-
-
-def expected_text(model, prompt, new_tokens, sampler="greedy", jit_compile=False):
-    model.compile(sampler=sampler, jit_compile=jit_compile)
+def written_by(model, prompt, new_tokens=12, sampler="greedy"):
+    """Returns the text that the model writes for a prompt alone."""
+    model.compile(sampler=sampler, jit_compile=False)
     known = 1 + len(model.preprocessor.tokenizer(prompt))
     return model.generate(prompt, max_length=known + new_tokens)
 
 
 def generated(model, **inputs):
-    found = generating_function(model, 64)(**served.tensors("generate", inputs))
+    found = generating_function(model, 64)(**tensors("generate", inputs))
     return [text.decode() for text in found["texts"].numpy()]
 
 
-def test_signatures(loaded):
-    assert set(loaded.signatures) == {
-        *("serving_default", "score", "score_text", "generate"),
-        *("new_state", "score_next", "generate_next"),
-    }
-
-
-@pytest.mark.parametrize("heads", [FullHeads(4), StridedHeads(4, 4)])
-def test_models_whose_caches_grow_have_no_state(tmp_path, heads):
-    adapted = llama(tmp_path, heads)
-    path = export_saved_model(adapted, tmp_path / "model")
-    loaded = tf.saved_model.load(str(path))
-    assert set(loaded.signatures) == {"serving_default", "score", "score_text", "generate"}
-    found = [text.decode() for text in ask(loaded, "generate", prompts=PROMPTS, top_k=1)["texts"]]
-    assert found == [expected_text(adapted, prompt, 12) for prompt in PROMPTS]
-
-
-@pytest.mark.parametrize("chunk", [1, 4, 1024])
-def test_texts_are_those_of_the_model(adapted, monkeypatch, chunk):
-    monkeypatch.setattr(graph_generation, "PROMPT_CHUNK", chunk)
-    found = generated(adapted, prompts=PROMPTS, top_k=1, max_new_tokens=[9, 12, 5, 1])
-    expected = [
-        expected_text(adapted, prompt, count) for prompt, count in zip(PROMPTS, [9, 12, 5, 1])
-    ]
-    assert found == expected
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_draws_are_those_of_the_model(adapted, jit_compile):
+def test_prompts_of_several_chunks_or_read_by_tokens_get_the_texts_of_the_model(
+    adapted, exported, tmp_path, monkeypatch
+):
     sampler = keras_hub.samplers.TopKSampler(k=5, temperature=0.8, seed=3)
-    expected = expected_text(adapted, PROMPTS[2], 12, sampler, jit_compile)
-    found = generated(adapted, prompts=PROMPTS, top_k=5, temperature=0.8, seed=3)
-    assert found[2] == expected
+    found = exported.texts(prompts=PROMPTS, top_k=5, temperature=0.8, seed=3)
+    assert found[2] == written_by(adapted, PROMPTS[2], sampler=sampler)
+    inputs = {"prompts": PROMPTS, "top_k": 1, "max_new_tokens": [9, 12, 5, 1]}
+    expected = [written_by(adapted, *given) for given in zip(PROMPTS, inputs["max_new_tokens"])]
+    assert exported.texts(**inputs) == expected
+    monkeypatch.setattr(graph_generation, "PROMPT_CHUNK", 4)
+    assert generated(adapted, **inputs) == expected
+    strided = llama(tmp_path, StridedHeads(4, 4))
+    found = generated(strided, prompts=PROMPTS[:2], top_k=1)
+    assert found == [written_by(strided, prompt) for prompt in PROMPTS[:2]]
 
 
-def test_windows_and_global_layers_of_gemma(tmp_path):
-    model = gemma(FullHeads(4))
-    found = generated(model, prompts=PROMPTS, top_k=1)
-    assert found == [expected_text(model, prompt, 12) for prompt in PROMPTS]
-    path = export_saved_model(model, tmp_path / "gemma")
-    check_in_another_process(path, found, text_scoring_function(model)(tf.constant(PROMPTS)))
-
-
-@pytest.mark.parametrize("logits_at_once", [1, 2**25])
-def test_scores_are_those_of_the_logits(adapted, monkeypatch, logits_at_once):
-    monkeypatch.setattr(chunked_loss, "LOGITS_AT_ONCE", logits_at_once)
+def test_scores_are_those_of_the_logits(adapted, exported, monkeypatch):
     tokenizer = adapted.preprocessor.tokenizer
     ids = np.random.default_rng(0).integers(1, 250, [2, 20]).astype("int32")
     before = np.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=tokenizer.start_token_id)
     logits = adapted({"token_ids": before, "padding_mask": np.ones_like(before)})
     expected = tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)
-    found = scoring_function(adapted)(np.pad(ids, [[0, 0], [0, 3]]))["log_probabilities"]
-    np.testing.assert_allclose(found[:, :20], expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(found[:, 20:], 0)
+    monkeypatch.setattr(chunked_loss, "LOGITS_AT_ONCE", 1)
+    for score in (scoring_function(adapted), exported.loaded.score):
+        found = score(np.pad(ids, [[0, 0], [0, 3]]))["log_probabilities"]
+        np.testing.assert_allclose(found[:, :20], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(found[:, 20:], 0)
 
 
-def test_an_end_of_text_with_the_id_of_padding_counts(tmp_path):
+def test_an_end_of_text_with_the_id_of_padding_counts(exported, tmp_path):
     adapted = llama(tmp_path, LocalHeads(4, 8))
     tokenizer = adapted.preprocessor.tokenizer
-    scores = text_scoring_function(adapted)(tf.constant(["the cat"]))
+    scores = exported.ask("score_text", texts=["the cat"])
     tokenizer.pad_token_id = tokenizer.end_token_id
     same = text_scoring_function(adapted)(tf.constant(["the cat"]))
     np.testing.assert_allclose(same["log_probability"], scores["log_probability"], rtol=1e-5)
@@ -169,87 +97,82 @@ def test_an_end_of_text_with_the_id_of_padding_counts(tmp_path):
     assert (found != 0).tolist() == [True, True, True, False]
 
 
-def test_chunks_score_what_the_whole_does(loaded):
+def test_a_state_goes_on_with_scores_and_texts(exported):
     ids = np.random.default_rng(0).integers(1, 250, [2, 40])
-    expected = ask(loaded, "score", ids=ids)["log_probabilities"]
-    state, found = ask(loaded, "new_state", rows=2), []
+    expected = exported.ask("score", ids=ids)["log_probabilities"]
+    state, found = exported.ask("new_state", rows=2), []
     for start, end in ((0, 7), (7, 8), (8, 30), (30, 40)):
-        state = ask(loaded, "score_next", ids=ids[:, start:end], **state)
+        state = exported.ask("score_next", ids=ids[:, start:end], **state)
         found.append(state.pop("log_probabilities"))
     np.testing.assert_allclose(np.concatenate(found, axis=1), expected, rtol=0, atol=1e-4)
-
-
-def test_a_text_goes_on_where_it_was(loaded):
-    whole = ask(loaded, "generate", prompts=PROMPTS[:2], top_k=1)["continuations"]
-    state, found = ask(loaded, "new_state", rows=2), []
+    whole = exported.ask("generate", prompts=PROMPTS[:2], top_k=1)["continuations"]
+    state, found = exported.ask("new_state", rows=2), []
     for prompts, count in ((PROMPTS[:2], 5), (["", ""], 7)):
-        state = ask(
-            loaded, "generate_next", prompts=prompts, top_k=1, max_new_tokens=count, **state
-        )
+        inputs = {"prompts": prompts, "top_k": 1, "max_new_tokens": count}
+        state = exported.ask("generate_next", **inputs, **state)
         found.append(state.pop("continuations"))
     parts = [b"".join(texts).decode(errors="replace") for texts in zip(*found)]
     # A multi-byte character may be cut between the two.
     assert [text[:3] for text in parts] == [text.decode()[:3] for text in whole]
 
 
-@pytest.mark.parametrize("signature", ["score_text", "generate"])
-def test_nothing_gives_nothing(loaded, signature):
-    name = {"score_text": "texts", "generate": "prompts"}[signature]
-    answer = ask(loaded, signature, **{name: np.array([], "S")})
-    assert all(value.shape == (0,) for value in answer.values())
-
-
-def test_what_is_no_text_is_refused(loaded):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="prompts: it must be valid UTF-8"):
-        ask(loaded, "generate", prompts=[b"\xff"])
+def test_what_is_no_text_is_refused(exported):
+    for signature, name in (("score_text", "texts"), ("generate", "prompts")):
+        answer = exported.ask(signature, **{name: np.array([], "S")})
+        assert all(value.shape == (0,) for value in answer.values())
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name}: it must be valid UTF-8"):
+            exported.ask(signature, **{name: [b"\xff"]})
 
 
 def test_heads_without_a_cache_are_refused(tmp_path):
-    from rt_keras.layers import HashedHeads
-
     with pytest.raises(ValueError, match="needs heads that decode with a cache"):
-        export_saved_model(llama(tmp_path, HashedHeads(4, 2, 4)), tmp_path / "model")
-    assert not list((tmp_path / "model").iterdir())
+        generated(llama(tmp_path, HashedHeads(4, 2, 4)), prompts=PROMPTS)
 
 
 ALONE = """
 import json, sys
-for name in ("rt_keras", "keras_hub"):
+for name in ("rt_keras", "keras_hub", "official", "tensorflow_text"):
     sys.modules[name] = None
-import tensorflow as tf, tensorflow_text
-loaded = tf.saved_model.load(sys.argv[1])
-prompts = tf.constant(json.loads(sys.argv[2]))
-texts = loaded.generate(prompts, max_new_tokens=12, top_k=1)["texts"].numpy()
-scores = loaded.score_text(prompts)["log_probability"].numpy()
-print(json.dumps([[text.decode() for text in texts], scores.tolist()]))
+import tensorflow as tf
+of_bytes, *others = sys.argv[2:]
+loaded = tf.saved_model.load(of_bytes)
+scores = loaded.score(tf.constant([[5, 6, 7, 8], [9, 10, 11, 12]]))["log_probabilities"]
+print(json.dumps(scores.numpy().tolist()))
+del sys.modules["tensorflow_text"]
+import tensorflow_text
+prompts = tf.constant(json.loads(sys.argv[1]))
+for path in others:
+    loaded = tf.saved_model.load(path)
+    texts = loaded.generate(prompts, max_new_tokens=12, top_k=1)["texts"].numpy()
+    scores = loaded.score_text(prompts)["log_probability"].numpy()
+    print(json.dumps([[text.decode() for text in texts], scores.tolist()]))
 """
 
 
-def check_in_another_process(path, texts, scores):
-    """Asserts that a SavedModel gives these outputs without rt_keras."""
-    arguments = [sys.executable, "-c", ALONE, str(path), json.dumps(PROMPTS)]
+def test_models_of_each_tokenizer_run_where_rt_keras_is_not_installed(
+    served, adapted, exported, tmp_path
+):
+    """With bytes, pairs and pieces; the last model has caches that grow, and so no state."""
+    mistral = llama(tmp_path, FullHeads(4), **MISTRAL)
+    pieces = Served(export_saved_model(mistral, tmp_path / "1"))
+    folders = [str(model.folder) for model in (served, exported, pieces)]
+    arguments = [sys.executable, "-c", ALONE, json.dumps(PROMPTS), *folders]
     result = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert found[0] == texts
-    np.testing.assert_allclose(found[1], scores["log_probability"], rtol=1e-4)
-
-
-def test_it_runs_where_rt_keras_is_not_installed(adapted, exported):
-    texts = [expected_text(adapted, prompt, 12) for prompt in PROMPTS]
-    check_in_another_process(exported, texts, text_scoring_function(adapted)(tf.constant(PROMPTS)))
-    foreign = json.loads((Path(exported) / "assets.extra" / "foreign_ops.json").read_text())
-    assert all("TensorFlow Text" in reason for reason in foreign.values())
-
-
-def test_clients_are_answered(loaded, exported, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent.parent / "export")
-    import client_grpc
-    import client_rest
-
-    inputs = {"prompts": PROMPTS[:2], "max_new_tokens": 9, "top_k": 1}
-    expected = ask(loaded, "generate", **inputs)["texts"].tolist()
-    with server.serving(exported) as addresses:
-        for client, address in zip((client_grpc, client_rest), addresses):
-            found = client.predict(address, "generate", inputs)["texts"]
-            assert [x if isinstance(x, bytes) else x.encode() for x in found] == expected
+    of_bytes, of_pairs, of_pieces = map(json.loads, result.stdout.splitlines()[-3:])
+    expected = served.ask("score", ids=[[5, 6, 7, 8], [9, 10, 11, 12]])["log_probabilities"]
+    np.testing.assert_allclose(of_bytes, expected, rtol=1e-5, atol=1e-6)
+    assert of_pairs[0] == exported.texts(prompts=PROMPTS, top_k=1)
+    expected = exported.ask("score_text", texts=PROMPTS)["log_probability"]
+    np.testing.assert_allclose(of_pairs[1], expected, rtol=1e-4)
+    assert of_pieces[0][0] == written_by(mistral, PROMPTS[0])
+    expected = text_scoring_function(mistral)(tf.constant(PROMPTS))["log_probability"]
+    np.testing.assert_allclose(of_pieces[1], expected, rtol=1e-4)
+    for model in (exported, pieces):
+        foreign = json.loads((model.folder / "assets.extra" / "foreign_ops.json").read_text())
+        assert foreign and all("TensorFlow Text" in reason for reason in foreign.values())
+    graph = saved_model_pb2.SavedModel.FromString((pieces.folder / "saved_model.pb").read_bytes())
+    signatures = set(graph.meta_graphs[0].signature_def) - {"__saved_model_init_op"}
+    assert signatures == {"serving_default", "score", "score_text", "generate"}
+    of_states = {"new_state", "score_next", "generate_next"}
+    assert set(exported.loaded.signatures) == signatures | of_states

@@ -34,9 +34,7 @@ def test_conditions(condition, good, bad):
     for value in bad:
         with pytest.raises(InvalidArgument, match="x: it must"):
             checks.checked("x", tf.constant([good[0], value]), 1, [condition])
-
-
-def test_errors_about_strings_are_readable():
+    # A string that cannot be shown is named by its place.
     with pytest.raises(InvalidArgument, match=r"(?s)texts: .* is not at.*1"):
         checks.checked("texts", tf.constant(["a", b"\xff"]), 1, [checks.valid_utf8])
 

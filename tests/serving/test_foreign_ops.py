@@ -2,35 +2,32 @@ import json
 
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import data
+from rt_keras.layers import FullHeads
 from rt_keras.serving import export_saved_model, foreign_ops
-from tests.serving import served
+from tests.serving.served import Served, make_model
 
 
-@pytest.mark.end_to_end
-def test_a_model_of_bytes_needs_no_text_operations():
-    path = served.exported()
-    found = foreign_ops.foreign_ops(path)
-    assert json.loads((path / "assets.extra" / "foreign_ops.json").read_text()) == found
-    assert all(name.startswith("Xla") for name in found)
-
-
-@pytest.mark.end_to_end
-def test_operations_of_tensorflow_text_are_listed_with_the_reason(tmp_path, word_piece_vocabulary):
-    model = served.make_model(data.WordPieceTokenizer(word_piece_vocabulary))
-    path = export_saved_model(model, tmp_path / "words")
+@pytest.mark.slow
+def test_a_tokenizer_of_words_is_exported_and_its_operations_are_explained(
+    tmp_path, word_piece_vocabulary
+):
+    tokenizer = data.WordPieceTokenizer(word_piece_vocabulary)
+    # Without a state, and so with fewer signatures.
+    path = export_saved_model(make_model(tokenizer, head_groups=[FullHeads(1)]), tmp_path / "words")
     reasons = json.loads((path / "assets.extra" / "foreign_ops.json").read_text())
     names = {name for name, reason in reasons.items() if "TensorFlow Text" in reason}
     assert {"FastWordpieceTokenizeWithOffsets", "TFText>FastWordpieceDetokenize"} <= names
     assert foreign_ops.UNKNOWN not in reasons.values()
-    answer = tf.saved_model.load(path).signatures["score_text"](texts=tf.constant(["the fox"]))
-    assert answer["tokens"].numpy().tolist() == [3]
+    words = Served(path)
+    assert words.ask("score_text", texts=["the fox"])["tokens"].tolist() == [3]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="texts: it must be valid UTF-8"):
+        words.ask("score_text", texts=[b"the fox", b"\xff"])
 
 
 def test_operations_of_nobody_are_called_unknown(tmp_path):
-    from tensorflow.core.protobuf import saved_model_pb2
-
     saved = saved_model_pb2.SavedModel()
     function = saved.meta_graphs.add().graph_def.library.function.add()
     function.node_def.add().op = "OperationOfNobody"

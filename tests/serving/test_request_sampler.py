@@ -72,10 +72,10 @@ def test_draws_follow_the_probabilities():
     for as_compiled in (False, True):
         sampler = request_sampler(1, as_compiled)
         draw = tf.function(lambda step, sampler=sampler: sampler.draw(probabilities, step))
-        drawn = [int(draw(tf.constant([step]))[0]) for step in range(1000)]
-        shares = np.bincount(drawn, minlength=3) / 1000
+        drawn = [int(draw(tf.constant([step]))[0]) for step in range(400)]
+        shares = np.bincount(drawn, minlength=3) / 400
         # Four standard deviations.
-        np.testing.assert_allclose(shares, probabilities[0], atol=0.063)
+        np.testing.assert_allclose(shares, probabilities[0], atol=0.1)
 
 
 def test_the_loop_ends_at_stop_tokens_and_limits():
@@ -88,8 +88,3 @@ def test_the_loop_ends_at_stop_tokens_and_limits():
     limited = run(request_sampler(1, max_new_tokens=4))[0]
     np.testing.assert_array_equal(limited[: BEGIN + 4], free[: BEGIN + 4])
     np.testing.assert_array_equal(limited[BEGIN + 4 :], 1)
-
-
-def test_it_cannot_be_saved():
-    with pytest.raises(NotImplementedError, match="tensors of requests"):
-        request_sampler(1).get_config()

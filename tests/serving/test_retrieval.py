@@ -4,61 +4,41 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras import cli
-from rt_keras.data import ByteTokenizer
-from rt_keras.layers import FullHeads, LocalHeads
-from rt_keras.models import (
-    RoutingTransformerBackbone,
-    RoutingTransformerEncoderBackbone,
-    RoutingTransformerReader,
-    RoutingTransformerReaderPreprocessor,
-    RoutingTransformerTextEmbedder,
-    RoutingTransformerTextEmbedderPreprocessor,
-)
-from rt_keras.retrieval import ExactIndex, Index, build_index, read_index
+from rt_keras.retrieval import ExactIndex, Index, read_index
 from rt_keras.serving import export_saved_model
-from rt_keras.serving.retrieval import answering_function, embedding_function
+from rt_keras.serving.retrieval import answering_function
+from rt_keras.training.experiment import load_model
+from tests.retrieval.made import TEXTS
+from tests.serving.served import Served, by_command
 from tests.serving.server import serving
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
-TEXTS = {"sky": "The sky is blue.", "sea": "The sea is deep and cold.", "cat": "A cat sat."}
-QUESTIONS = ["why is the sky blue?", "who sat?", "is the sea cold?"]
+QUESTIONS = ["is the sky blue?", "rusts gold?", "é"]
 GREEDY = {"temperature": tf.constant(1e-6), "max_new_tokens": tf.constant(8)}
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("documents")
-    for name, text in TEXTS.items():
-        (folder / f"{name}.txt").write_text(text)
-    backbone = RoutingTransformerEncoderBackbone(
-        259, 1, 16, 32, [LocalHeads(2, block_size=8)], sinusoidal_positions=True
-    )
-    preprocessor = RoutingTransformerTextEmbedderPreprocessor(ByteTokenizer(), 40)
-    retriever = RoutingTransformerTextEmbedder(
-        backbone, preprocessor, projection_dim=8, question_length=12
-    )
-    return build_index(folder, retriever, tmp_path_factory.mktemp("index"))
+def index(retrieval_folder):
+    return read_index(retrieval_folder / "index")
 
 
 @pytest.fixture(scope="module")
-def reader():
-    backbone = RoutingTransformerBackbone(
-        258, 1, 16, 32, [LocalHeads(1, block_size=8), FullHeads(1)], tie_embeddings=False
-    )
-    preprocessor = RoutingTransformerReaderPreprocessor(ByteTokenizer(), 2, 40, 24, 16)
-    reader = RoutingTransformerReader(backbone, preprocessor)
-    rng = np.random.default_rng(0)
-    for weight in reader.trainable_variables:
-        # Large differences: no near ties.
-        weight.assign(weight + rng.normal(size=weight.shape))
-    # Only letters.
-    bias = np.full(258, -1e4, "float32")
-    bias[98:124] = 0
-    reader.output_dense.bias.assign(bias)
-    reader.compile(sampler="greedy")
+def reader(retrieval_folder):
+    reader = load_model(retrieval_folder / "reader")
+    reader.compile(sampler="greedy", jit_compile=False)
     return reader
+
+
+@pytest.fixture(scope="module")
+def exported(reader, retrieval_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reader")
+    return by_command(reader, folder, "--index", retrieval_folder / "index")
+
+
+@pytest.fixture(scope="module")
+def answer(exported):
+    return exported.loaded.answer
 
 
 def expected(reader, index, questions):
@@ -72,20 +52,21 @@ def expected(reader, index, questions):
     return answers, sources
 
 
-def test_each_row_is_that_of_the_model_alone(reader, index):
-    index = read_index(index)
-    answer = answering_function(reader, index)
+def test_each_row_is_that_of_the_model_alone(reader, index, answer):
     found = {x: y.numpy() for x, y in answer(tf.constant(QUESTIONS), **GREEDY).items()}
     answers, sources = expected(reader, index, QUESTIONS)
     assert len(set(answers)) > 1
     assert [x.decode() for x in found["answers"]] == answers
     assert [[x.decode() for x in row] for row in found["sources"].tolist()] == sources
-    assert found["passages"][0, 0].decode() in TEXTS.values()
+    assert found["passages"][0, 0].decode() in [x["text"] for x in index.passages]
     assert np.all(np.diff(found["scores"]) <= 0)
+    found = answer(tf.constant([], tf.string), **GREEDY)
+    assert found["answers"].shape == [0] and found["sources"].shape == [0, 2]
+    # Tokens of bytes need no UTF-8.
+    assert answer(tf.constant([b"\xff"]), **GREEDY)["answers"].shape == [1]
 
 
 def test_an_index_may_have_fewer_passages_than_the_reader_reads(reader, index):
-    index = read_index(index)
     passages = index.passages[:1]
     few = Index(index.retriever, passages, ExactIndex(index.vectors.vectors[:1]))
     found = answering_function(reader, few)(tf.constant(QUESTIONS), **GREEDY)
@@ -98,77 +79,52 @@ def test_an_index_may_have_fewer_passages_than_the_reader_reads(reader, index):
     assert found["sources"].shape == found["scores"].shape == [3, 1]
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"questions": tf.constant([" "])}, "questions: it must not be empty"),
-        ({"questions": tf.constant(["a" * 25])}, "questions: it must have at most 24 tokens"),
-        ({"questions": tf.constant([b"\xff"])}, None),
-        ({"max_new_tokens": tf.constant(17)}, "max_new_tokens: it must be from 0 to 16"),
-        ({"top_p": tf.constant(0.0)}, "top_p: it must be above 0"),
-    ],
-)
-def test_wrong_requests(reader, index, inputs, message):
-    answer = answering_function(reader, read_index(index))
-    inputs = {"questions": tf.constant(["who?"]), **GREEDY, **inputs}
-    if message is None:
-        # Tokens of bytes need no UTF-8.
-        assert answer(**inputs)["answers"].shape == [1]
-    else:
+def test_wrong_requests_are_refused(answer):
+    for inputs, message in (
+        ({"questions": [" "]}, "questions: it must not be empty"),
+        ({"questions": ["a" * 17]}, "questions: it must have at most 16 tokens"),
+        ({"max_new_tokens": 9}, "max_new_tokens: it must be from 0 to 8"),
+        ({"top_p": 0.0}, "top_p: it must be above 0"),
+    ):
+        inputs = {name: tf.constant(x) for name, x in {"questions": ["who?"], **inputs}.items()}
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            answer(**inputs)
+            answer(**{**GREEDY, **inputs})
 
 
-def test_nothing_is_answered_with_nothing(reader, index):
-    found = answering_function(reader, read_index(index))(tf.constant([], tf.string), **GREEDY)
-    assert found["answers"].shape == [0] and found["sources"].shape == [0, 2]
-
-
-def test_embeddings(index):
-    retriever = read_index(index).retriever
-    embed = embedding_function(retriever)
+def test_embeddings(index, tmp_path):
+    retriever = index.retriever
+    served = Served(export_saved_model(retriever, tmp_path / "retriever"))
     texts = ["abc", "", "a text that is longer than the sequences of the model"]
-    found = embed(tf.constant(texts))["embeddings"].numpy()
+    found = served.ask("embed", texts=texts)["embeddings"]
     np.testing.assert_allclose(found, retriever.embed_texts(texts), atol=1e-6)
-    assert embed(tf.constant([], tf.string))["embeddings"].shape == [0, 8]
+    assert served.ask("embed", texts=np.array([], "S"))["embeddings"].shape == (0, 8)
 
 
 def test_what_needs_an_index(reader, index, tmp_path):
     with pytest.raises(ValueError, match="index is required for a RoutingTransformerReader"):
         export_saved_model(reader, tmp_path)
-    index = read_index(index)
     with pytest.raises(ValueError, match="index must be None for a RoutingTransformerTextEmbedder"):
         export_saved_model(index.retriever, tmp_path, index=index)
     with pytest.raises(ValueError, match="max_length does not apply"):
         export_saved_model(reader, tmp_path, max_length=8, index=index)
 
 
-@pytest.fixture(scope="module")
-def version(reader, index, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reader")
-    reader.save_to_preset(folder / "model")
-    words = ["export", "--model", folder / "model", "--index", index, "--output", folder / "served"]
-    assert cli.main([str(word) for word in words]) == 0
-    return folder / "served" / "1"
-
-
-def test_clients_at_once_get_what_one_gets(reader, index, version, clients):
-    answers, _ = expected(reader, read_index(index), QUESTIONS)
-    with serving(version) as addresses, concurrent.futures.ThreadPoolExecutor(4) as pool:
+def test_clients_at_once_get_what_one_gets_and_print_it(answer, exported, clients, capsys):
+    given = {"temperature": [1e-6], "max_new_tokens": [8]}
+    answers = [
+        answer(tf.constant([question]), **GREEDY)["answers"].numpy()[0].decode()
+        for question in QUESTIONS
+    ]
+    with serving(exported.folder) as addresses, concurrent.futures.ThreadPoolExecutor(4) as pool:
         for client, address in zip(clients, addresses):
 
             def ask(question, client=client, address=address):
-                inputs = {"questions": [question], "temperature": [1e-6], "max_new_tokens": [8]}
+                inputs = {"questions": [question], **given}
                 found = client.predict(address, "answer", inputs)["answers"][0]
                 return found.decode() if isinstance(found, bytes) else found
 
-            assert list(pool.map(ask, QUESTIONS * 2)) == answers * 2
-
-
-def test_the_clients_print_answers_and_sources(version, clients, capsys):
-    with serving(version) as addresses:
-        for client, address in zip(clients, addresses):
+            assert list(pool.map(ask, QUESTIONS)) == answers
             words = ["--server", address, "answer", QUESTIONS[0], "--max-new-tokens", "4"]
             assert client.main(words) == 0
             shown = capsys.readouterr().out
-            assert "answers: " in shown and ".txt" in shown
+            assert "answers: " in shown and any(name in shown for name in TEXTS)

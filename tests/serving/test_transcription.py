@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras import cli
 from rt_keras.data import ByteTokenizer
 from rt_keras.data.wav import encode_wav
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
@@ -14,10 +13,10 @@ from rt_keras.models import (
     RoutingTransformerSpeechRecognizer,
     RoutingTransformerSpeechRecognizerPreprocessor,
 )
-from rt_keras.serving import transcribing_functions
+from tests.serving.served import by_command
 from tests.serving.server import serving
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.slow
 
 RATE = 16_000
 
@@ -28,10 +27,10 @@ def model():
     model = RoutingTransformerSpeechRecognizer(
         RoutingTransformerSpeechBackbone(258, 1, 16, 32, heads, num_mel_bins=16),
         RoutingTransformerSpeechRecognizerPreprocessor(
-            # Sounds of over 16 seconds are heard in windows.
+            # Sounds of over 4 seconds are heard in windows.
             ByteTokenizer(),
             RoutingTransformerAudioConverter(16),
-            sequence_length=400,
+            sequence_length=100,
         ),
     )
     rng = np.random.default_rng(0)
@@ -55,24 +54,32 @@ def wavs(*seconds, rate=RATE):
 
 
 @pytest.fixture(scope="module")
-def transcribe(model):
-    return transcribing_functions(model, max_length=1000)["transcribe"]
+def exported(model, tmp_path_factory):
+    return by_command(model, tmp_path_factory.mktemp("speech"), "--max-length", 250)
+
+
+@pytest.fixture(scope="module")
+def loaded(exported):
+    return exported.loaded
 
 
 def texts(answer):
     return [text.decode() for text in np.array(answer["texts"]).tolist()]
 
 
-def test_each_row_is_that_of_the_model_alone(model, transcribe):
+def test_each_row_is_that_of_the_model_alone(model, loaded):
     # The last but one is almost as long as a window; the last one is heard in windows.
-    files = wavs(1.0, 0.3, 2.5, 0.01, 15.9, 20.0)
+    files = wavs(1.0, 0.3, 2.5, 0.01, 3.9, 5.0)
     expected = [model.transcribe([file])[0] for file in files]
     assert expected[0] and expected[0] != expected[2]
-    assert texts(transcribe(tf.constant(files))) == expected
+    assert texts(loaded.transcribe(tf.constant(files))) == expected
+    assert texts(loaded.transcribe(tf.constant([], tf.string))) == []
+    assert texts(loaded.transcribe(tf.constant([""]))) == [""]
 
 
-def test_tokens_have_times(model, transcribe):
-    answer = {name: np.array(x) for name, x in transcribe(tf.constant(wavs(1.0, 0.3))).items()}
+def test_tokens_have_times(loaded):
+    answer = loaded.transcribe(tf.constant(wavs(1.0, 0.3)))
+    answer = {name: np.array(x) for name, x in answer.items()}
     for row, text in enumerate(texts(answer)):
         count = len(text)
         ids = [int(token) for token in ByteTokenizer().tokenize(text)]
@@ -85,52 +92,31 @@ def test_tokens_have_times(model, transcribe):
     np.testing.assert_allclose(first / 0.04, np.round(first / 0.04), atol=1e-3)
 
 
-def test_samples_of_any_rate(model):
-    functions = transcribing_functions(model, max_length=1000)
+def test_samples_of_any_rate(model, loaded):
     (sound,) = sounds(1.0)
-    answer = functions["transcribe_samples"](tf.constant(sound[None], tf.float32))
-    assert texts(answer) == model.transcribe(sound[None])
-    half = functions["transcribe_samples"](tf.constant(sound[None], tf.float32), 2 * RATE)
+    samples = tf.constant(sound[None], tf.float32)
+    assert texts(loaded.transcribe_samples(samples)) == model.transcribe(sound[None])
+    half = loaded.transcribe_samples(samples, tf.constant(2 * RATE))
     assert float(np.max(half["seconds"])) < 0.5
 
 
-def test_nothing_is_transcribed_to_nothing(transcribe):
-    assert texts(transcribe(tf.constant([], tf.string))) == []
-    assert texts(transcribe(tf.constant([""]))) == [""]
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ([b"words"], "sounds_must_be_wav_files_of_16_bits"),
-        (wavs(50.0), "sound_bytes: it must last at most 40 seconds.*640000 samples .*800000"),
-    ],
-)
-def test_wrong_sounds_are_refused(transcribe, files, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        transcribe(tf.constant(files))
-
-
-def test_a_sampling_rate_at_which_a_few_samples_would_fill_the_memory(model):
-    function = transcribing_functions(model, max_length=1000)["transcribe_samples"]
+def test_wrong_sounds_are_refused(loaded):
+    long = "sound_bytes: it must last at most 10 seconds.*160000 samples .*192000"
+    for file, message in ((b"words", "sounds_must_be_wav_files_of_16_bits"), (*wavs(12.0), long)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            loaded.transcribe(tf.constant([file]))
+    # At which a few samples would fill the memory.
     with pytest.raises(tf.errors.InvalidArgumentError, match="sampling_rate.*at least 1000"):
-        function(tf.zeros([1, 100]), 999)
+        loaded.transcribe_samples(tf.zeros([1, 100]), tf.constant(999))
 
 
-@pytest.fixture(scope="module")
-def version(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("speech")
-    model.save_to_preset(folder / "model")
-    words = ["export", "--model", str(folder / "model"), "--output", str(folder / "served")]
-    assert cli.main(words) == 0
-    return folder / "served" / "1"
-
-
-def test_eight_clients_at_once_hear_what_one_hears(model, version, clients):
-    lengths = [1, 30, 5, 2.5, 12, 0.5, 20, 8]
-    files = wavs(*lengths)
-    expected = [model.transcribe([file])[0] for file in files]
-    with serving(version) as addresses, concurrent.futures.ThreadPoolExecutor(8) as pool:
+def test_clients_at_once_hear_what_one_hears_and_print_it(
+    loaded, exported, clients, tmp_path, capsys
+):
+    files = wavs(1, 5, 2.5, 0.5)
+    expected = [texts(loaded.transcribe(tf.constant([file])))[0] for file in files]
+    (tmp_path / "chirp.wav").write_bytes(files[0])
+    with serving(exported.folder) as addresses, concurrent.futures.ThreadPoolExecutor(4) as pool:
         for client, address in zip(clients, addresses):
 
             def ask(file, client=client, address=address):
@@ -138,16 +124,9 @@ def test_eight_clients_at_once_hear_what_one_hears(model, version, clients):
                 return [x.decode() if isinstance(x, bytes) else x for x in answer["texts"]]
 
             assert [text for (text,) in pool.map(ask, files)] == expected
-
-
-def test_the_clients_print_the_text(model, version, clients, tmp_path, capsys):
-    (file,) = wavs(1.0)
-    (tmp_path / "chirp.wav").write_bytes(file)
-    with serving(version) as addresses:
-        for client, address in zip(clients, addresses):
             words = ["--server", address, "transcribe", str(tmp_path / "chirp.wav")]
             assert client.main(words) == 0
-            assert f"texts: {model.transcribe([file])[0]}\n" in capsys.readouterr().out
+            assert f"texts: {expected[0]}\n" in capsys.readouterr().out
             words[-1] = __file__
             assert client.main(words) == 1
             assert "wav_files_of_16_bits" in capsys.readouterr().err

@@ -1,11 +1,5 @@
 """Helpers for the tests of the TPU check."""
 
-from importlib import metadata
-
-import pytest
-
-from rt_keras.tpu import check
-
 TINY = {
     "model.num_layers": 1,
     "model.hidden_dim": 16,
@@ -20,15 +14,3 @@ TINY = {
     "data.sequence_length": 16,
     "trainer.mixed_bfloat16": True,
 }
-
-
-def installed(packages):
-    try:
-        return all(metadata.version(name) == version for name, version in packages.items())
-    except metadata.PackageNotFoundError:
-        return False
-
-
-needs_compiler = pytest.mark.skipif(
-    not installed(check.COMPILER), reason="needs the TPU compiler: pip install .[tpu-check]"
-)

@@ -36,6 +36,7 @@ def test_workers_and_replicas_share_each_batch(experiment, count):
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
+@pytest.mark.slow
 def test_validation_of_a_stateful_model_has_longer_sequences(tiny_settings):
     settings = {**tiny_settings, "data.batch_size": 4, "trainer.stateful": True}
     experiment = Experiment(make_config(settings))
@@ -45,6 +46,7 @@ def test_validation_of_a_stateful_model_has_longer_sequences(tiny_settings):
         assert first.shape == [1, 4 * experiment.data.sequence_length // rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_each_prediction_of_a_validation_counts_once(experiment, count):
     default = tf.distribute.get_strategy()

@@ -21,6 +21,7 @@ def documents(books):
     return data.load_documents("text_folder", "test", directory=books)
 
 
+@pytest.mark.slow
 def test_a_model_that_knows_nothing_pays_the_same_for_every_byte(tiny_run, documents):
     model = experiment.load_model(tiny_run)
     table = model.backbone.token_embedding
@@ -40,22 +41,29 @@ def test_a_model_that_knows_nothing_pays_the_same_for_every_byte(tiny_run, docum
     )
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_every_token_counts_once_given_what_precedes_it_in_its_sequence(model, documents):
     stream = [1]
     for text in documents.as_numpy_iterator():
         stream += [byte + 2 for byte in text] + [1]
     nats, length = 0.0, model.preprocessor.sequence_length
-    for start in range(0, len(stream) - 1, length):
-        chunk = np.array([stream[start : start + length + 1]])
-        inputs = {"token_ids": chunk[:, :-1], "padding_mask": np.ones_like(chunk[:, :-1])}
+    whole = (len(stream) - 1) // length
+    chunks = [stream[n * length : (n + 1) * length + 1] for n in range(whole)]
+    for rows in (np.array(chunks), np.array([stream[whole * length :]])):
+        inputs = {"token_ids": rows[:, :-1], "padding_mask": np.ones_like(rows[:, :-1])}
         logits = np.asarray(model(inputs), np.float64)
         log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        nats -= np.take_along_axis(log_probabilities, chunk[:, 1:, None], -1).sum()
-    for batch_size in (1, 3):
+        nats -= np.take_along_axis(log_probabilities, rows[:, 1:, None], -1).sum()
+    for batch_size in (2, 3):
         scores = evaluate(model, documents, batch_size)
         assert scores["tokens"] == len(stream) - 1
         np.testing.assert_allclose(scores["nats_per_token"], nats / (len(stream) - 1), rtol=1e-5)
+    # A second evaluation compiles nothing.
+    sums = model.compiled_function("evaluation", make=None)
+    traces = sums.experimental_get_tracing_count()
+    assert evaluate(model, documents, batch_size=3) == scores
+    assert model.compiled_function("evaluation", make=None) is sums
+    assert sums.experimental_get_tracing_count() == traces
 
 
 def test_no_text_is_an_error(model):
@@ -63,16 +71,7 @@ def test_no_text_is_an_error(model):
         evaluate(model, tf.data.Dataset.from_tensor_slices([""]))
 
 
-def test_a_second_evaluation_compiles_nothing(model, documents):
-    first = evaluate(model, documents, batch_size=2)
-    sums = model.compiled_function("evaluation", make=None)
-    traces = sums.experimental_get_tracing_count()
-    assert evaluate(model, documents, batch_size=2) == first
-    assert model.compiled_function("evaluation", make=None) is sums
-    assert sums.experimental_get_tracing_count() == traces
-
-
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_variables_that_are_replaced_are_seen(tiny_run, documents):
     model = experiment.load_model(tiny_run)
     before = evaluate(model, documents)["nats_per_token"]
@@ -101,7 +100,7 @@ def nats_of_documents(model, documents, ends_of):
     return nats / tokens
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_a_recurrent_state_gives_what_one_pass_over_each_document_gives(model, documents):
     scores = evaluate(model, documents, batch_size=1, context="stateful")
     expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])
@@ -119,6 +118,7 @@ def test_a_recurrent_state_gives_what_one_pass_over_each_document_gives(model, d
     np.testing.assert_allclose(ranges[0]["bits_per_byte"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_heads_that_read_a_chunk_position_by_position_are_stateful_too(documents):
     groups = [T2TLocalHeads(2, 4, max_relative_distance=3)]
     backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, head_groups=groups)
@@ -129,18 +129,16 @@ def test_heads_that_read_a_chunk_position_by_position_are_stateful_too(documents
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("stride", [None, 7])
-def test_sliding_windows_score_what_is_new(model, documents, stride):
-    length = model.preprocessor.sequence_length
-    step = stride or length // 2
+@pytest.mark.slow
+def test_sliding_windows_score_what_is_new(model, documents):
+    length, step = model.preprocessor.sequence_length, 7
 
     def windows(total):
         yield 0, 0, min(length, total)
         for end in range(length + step, total + step, step):
             yield end - length, end - step, min(end, total)
 
-    scores = evaluate(model, documents, context="sliding", stride=stride)
+    scores = evaluate(model, documents, context="sliding", stride=step)
     assert scores["tokens"] == scores["bytes"] + 2
     expected = nats_of_documents(model, documents, windows)
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)

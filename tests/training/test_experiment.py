@@ -9,6 +9,7 @@ import tensorflow as tf
 from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
+from rt_keras.training.saved_tasks import class_name, task_folder
 from rt_keras.training.tokenizer import make_tokenizer
 
 
@@ -21,16 +22,9 @@ from rt_keras.training.tokenizer import make_tokenizer
     ],
 )
 def test_optimizers_take_their_settings_and_follow_the_schedule(name, kind):
-    config = make_config(
-        {
-            "optimizer.name": name,
-            "optimizer.learning_rate": 0.5,
-            "optimizer.weight_decay": 0.01,
-            "optimizer.global_clipnorm": 2.0,
-            "schedule.warmup_steps": 10,
-        }
-    )
-    optimizer = experiment.make_optimizer(config)
+    keys = {"name": name, "learning_rate": 0.5, "weight_decay": 0.01, "global_clipnorm": 2.0}
+    settings = {f"optimizer.{key}": value for key, value in keys.items()}
+    optimizer = experiment.make_optimizer(make_config({**settings, "schedule.warmup_steps": 10}))
     assert type(optimizer) is kind
     assert (optimizer.weight_decay, optimizer.global_clipnorm) == (0.01, 2.0)
     weight = keras.Variable([1.0])
@@ -39,13 +33,9 @@ def test_optimizers_take_their_settings_and_follow_the_schedule(name, kind):
         optimizer.apply([tf.constant([1e-3])])
     assert float(optimizer.learning_rate) == pytest.approx(0.25)
     assert float(weight[0]) < 1.0
-
-
-def test_no_decay_and_no_clipping():
-    for name in ("adam", "adamw", "adafactor"):
-        config = make_config({"optimizer.name": name, "optimizer.global_clipnorm": None})
-        optimizer = experiment.make_optimizer(config)
-        assert not optimizer.weight_decay and optimizer.global_clipnorm is None
+    config = make_config({"optimizer.name": name, "optimizer.global_clipnorm": None})
+    optimizer = experiment.make_optimizer(config)
+    assert not optimizer.weight_decay and optimizer.global_clipnorm is None
 
 
 def test_strategies_by_name():
@@ -80,19 +70,17 @@ def test_a_vocabulary_is_at_least_the_tokenizers():
     small = Experiment(make_config({"model.vocabulary_size": 100}))
     with pytest.raises(ValueError, match="vocabulary_size is 100; .* must be at least 258"):
         assert small.preprocessor
-
-
-def test_a_vocabulary_of_a_given_size_need_not_be_there():
+    # A vocabulary of a given size need not be there.
     words = {"tokenizer.name": "words", "tokenizer.vocabulary": "no/such.txt"}
-    experiment = Experiment(make_config({**words, "model.vocabulary_size": 100}))
-    assert experiment.make_model().backbone.vocabulary_size == 100
+    absent = Experiment(make_config({**words, "model.vocabulary_size": 100}))
+    assert absent.make_model().backbone.vocabulary_size == 100
 
 
-@pytest.mark.end_to_end
-def test_a_model_is_loaded_from_its_run_or_its_preset(tiny_run):
-    from_run = experiment.load_model(tiny_run)
-    from_preset = experiment.load_model(tiny_run / "model")
-    assert from_run.count_params() == from_preset.count_params() > 0
+@pytest.mark.slow
+def test_the_task_of_a_run_is_its_best_model(tiny_run):
+    folder = task_folder(tiny_run)
+    assert folder == tiny_run / "model" and task_folder(folder) == folder
+    assert class_name(folder) == "RoutingTransformerCausalLM"
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):
@@ -103,8 +91,9 @@ def test_a_folder_without_a_model_is_named(tmp_path):
         experiment.load_model(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["task.json", "config.json", "model.weights.h5"])
-@pytest.mark.parametrize("size", [0, 0.5])
+@pytest.mark.parametrize(
+    "name, size", [("task.json", 0), ("config.json", 0.5), ("model.weights.h5", 0.5)]
+)
 def test_a_damaged_model_is_named(tiny_run, tmp_path, name, size):
     shutil.copytree(tiny_run / "model", tmp_path / "model")
     path = tmp_path / "model" / name
@@ -124,15 +113,9 @@ def test_weights_of_another_model_are_refused(tiny_run, tmp_path):
 
 def test_adafactor_is_that_of_tensor2tensor():
     golden = np.load(Path(__file__).parent.parent / "golden" / "t2t_adafactor.npz")
-    config = make_config(
-        {
-            "optimizer.name": "adafactor",
-            "optimizer.learning_rate": 0.01,
-            "optimizer.global_clipnorm": None,
-            "schedule.name": "held_inverse_sqrt",
-            "schedule.warmup_steps": 1500,
-        }
-    )
+    keys = {"name": "adafactor", "learning_rate": 0.01, "global_clipnorm": None}
+    schedule = {"schedule.name": "held_inverse_sqrt", "schedule.warmup_steps": 1500}
+    config = make_config({f"optimizer.{key}": value for key, value in keys.items()} | schedule)
     names = ("matrix", "vector", "stack")
     variables = [keras.Variable(golden[f"start/{name}"]) for name in names]
     optimizer = experiment.make_optimizer(config)

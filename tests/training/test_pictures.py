@@ -5,28 +5,6 @@ from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention, RoutingHe
 from rt_keras.training import pictures
 
 
-def test_centroids_are_red_where_they_agree_and_blue_where_they_are_opposite():
-    first = [[2.0, 0.0], [-3.0, 0.0], [0.0, 1.0]]
-    second = [[1.0, 0.0]] * 3
-    picture = pictures.draw_centroids(np.array([first, second], "float32"))
-    # 128 pixels or a few more for 3 clusters, twice, and the gap.
-    assert picture.shape == (129, 2 * 129 + 4, 3) and picture.dtype == np.uint8
-    red, white, blue = [255, 0, 0], [255, 255, 255], [0, 0, 255]
-    middles = [21, 64, 107]
-    wanted = [[red, blue, white], [blue, red, white], [white, white, red]]
-    np.testing.assert_array_equal(picture[np.ix_(middles, middles)], wanted)
-    assert (picture[:, 133:] == red).all()
-
-
-def test_weights_are_darker_the_more_they_are():
-    weights = np.zeros([1, 128, 128], "float32")
-    weights[0, 3, 0], weights[0, 3, 1] = 0.25, 1.0
-    picture = pictures.draw_weights(weights)
-    assert picture.shape == (128, 128, 1)
-    np.testing.assert_array_equal(picture[3, :3, 0], [128, 0, 255])
-    assert (np.delete(picture, 3, axis=0) == 255).all()
-
-
 def test_every_layer_has_its_picture():
     inputs = keras.Input([16, 8])
     x = inputs

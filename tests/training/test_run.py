@@ -1,8 +1,6 @@
 import csv
 import errno
-import math
 import os
-import re
 
 import keras
 import numpy as np
@@ -13,7 +11,6 @@ from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.training import config as config_lib
 from rt_keras.training import experiment, run
 from tests.callbacks.test_tensor_board import events
-from tests.conftest import made_once
 
 
 def weights(folder):
@@ -79,29 +76,6 @@ def test_a_run_leaves_what_it_promises(tiny_run):
     assert len(list(tiny_run.glob("tensorboard/*/events*"))) == 2
 
 
-@pytest.mark.end_to_end
-def test_heads_are_watched_if_asked_for(train, tmp_path):
-    train(settings={"trainer.watch_heads": True, "trainer.log_every": 1})
-    with open(tmp_path / "run" / "log.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        assert 0 < float(row["divergence_0_LocalHeads_RoutingHeads"]) < math.log(2)
-        assert 0 <= float(row["routing_0_stable"]) <= 1
-    found = events(tmp_path / "run" / "tensorboard" / "train")
-    assert list(found["epoch_routing_0_stable"]) == [0, 1]
-    assert list(found["batch_loss"]) == list(found["batch_learning_rate"]) == [1, 2, 3, 4]
-    pictures = events(tmp_path / "run" / "tensorboard" / "validation")
-    assert list(pictures["centroids_0"]) == list(pictures["attention_0"]) == [2, 4]
-
-
-@pytest.mark.end_to_end
-def test_a_seed_makes_two_runs_equal(train, tiny_run, tmp_path):
-    train()
-    assert_equal_runs(tmp_path / "run", tiny_run)
-    train(tmp_path / "other", {"trainer.seed": 2})
-    assert not np.array_equal(weights(tmp_path / "other")[0], weights(tiny_run)[0])
-
-
 def interrupted(event, at):
     """A callback that interrupts a run at the start of a batch or an epoch."""
 
@@ -127,43 +101,29 @@ RESUMED = {
 }
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize(
-    "event, at, stateful",
-    [
-        ("on_train_batch_begin", 1, False),
-        ("on_train_batch_begin", 4, False),
-        ("on_epoch_begin", 1, False),
-        ("on_train_batch_begin", 4, True),
-    ],
-)
-def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
-    train, tmp_path_factory, tmp_path, monkeypatch, event, at, stateful
+@pytest.mark.slow
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_resumed_run_with_its_curves_is_equal_to_one_that_was_not_interrupted(
+    train, tmp_path, monkeypatch, stateful
 ):
-    settings = {**RESUMED, "trainer.stateful": stateful}
-    name = f"not_interrupted_{stateful}"
-    whole = made_once(tmp_path_factory, name, lambda folder: train(folder, settings))
+    settings, whole = {**RESUMED, "trainer.stateful": stateful}, tmp_path / "whole"
+    train(whole, settings)
     callbacks = run._callbacks
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(
-            run, "_callbacks", lambda *given: [*callbacks(*given), interrupted(event, at)]
-        )
-        train(settings=settings)
+    for event, at, resume in (
+        ("on_train_batch_begin", 1, False),
+        ("on_epoch_begin", 1, True),
+        ("on_train_batch_begin", 4, True),
+    ):
+        added = interrupted(event, at)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(run, "_callbacks", lambda *given: [*callbacks(*given), added])  # noqa: B023
+            train(settings=settings, resume=resume)
     train(settings=settings, resume=True)
     assert_equal_runs(tmp_path / "run", whole)
     for part in ("train", "validation"):
         assert_equal_curves(
             *(folder / "tensorboard" / part for folder in (tmp_path / "run", whole))
         )
-
-
-def test_a_log_file_gets_lines_between_validations(tiny_settings, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run, "LINE_SECONDS", 0)
-    config = config_lib.make_config({**tiny_settings, "trainer.validation_every": 4})
-    run.train(config, tmp_path / "run")
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
-    assert [line.split(":")[0] for line in lines] == [f"step {n} of 4" for n in (1, 2, 3, 4)]
-    assert re.fullmatch(r"step 3 of 4: loss [\d.]+, [\d,]+ tokens/s, [\d:]+ left", lines[2])
 
 
 def test_a_folder_in_use_is_refused(train, tmp_path):
@@ -184,7 +144,7 @@ def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys
     assert (tiny_run / "log.csv").read_bytes() == log
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(FloatingPointError) as raised:
         patch.setattr(run, "make_optimizer", rate_that_explodes)
@@ -194,99 +154,55 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, m
     assert all(np.all(np.isfinite(value)) for value in weights(tmp_path / "run"))
 
 
-@pytest.mark.end_to_end
-def test_a_disk_that_was_full_for_a_while_does_no_harm(train, tmp_path, tiny_run, monkeypatch):
+@pytest.mark.slow
+def test_a_disk_that_was_full_for_a_while_changes_no_bit_and_one_that_stays_full_is_an_error(
+    train, tmp_path, tiny_run, monkeypatch
+):
     write = Checkpoints.write
 
-    def fail_in_the_middle(self, step, *arguments):
-        if 0 < step < 4:
+    def fail_before(self, step, *arguments):
+        if 0 < step < until:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(self, step, *arguments)
 
-    monkeypatch.setattr(Checkpoints, "write", fail_in_the_middle)
+    monkeypatch.setattr(Checkpoints, "write", fail_before)
+    until = 4
     train()
     assert_equal_runs(tmp_path / "run", tiny_run)
-
-
-@pytest.mark.end_to_end
-def test_a_last_checkpoint_that_is_not_written_is_an_error(train, monkeypatch):
-    def fail(self, *arguments):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Checkpoints, "write", fail)
+    until = 5
     with pytest.raises(OSError, match="the last checkpoint in .* is of step 0"):
-        train()
+        train(tmp_path / "full", {"trainer.seed": 2})
+    assert not np.array_equal(weights(tmp_path / "full")[0], weights(tiny_run)[0])
 
 
-@pytest.mark.parametrize(
-    "settings, error, message",
-    [
-        (
-            {"data.directory": "no/such/folder"},
-            FileNotFoundError,
-            "directory must exist. Received: .*no/such/folder",
-        ),
-        ({"data.name": "python_source"}, ValueError, "it is for text_folder, .*, wikitext103"),
-    ],
-)
-def test_text_that_is_not_there_is_named_and_starts_no_run(
-    train, tmp_path, settings, error, message
-):
-    with pytest.raises(error, match=message):
-        train(settings=settings)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_missing_split_is_named(train, tmp_path):
+@pytest.mark.slow
+def test_text_that_is_not_there_is_named_and_starts_no_run(train, tmp_path):
     (tmp_path / "text" / "train").mkdir(parents=True)
     (tmp_path / "text" / "train" / "1.txt").write_text("all there is")
+    with pytest.raises(FileNotFoundError, match="directory must exist. Received: .*no/such/folder"):
+        train(settings={"data.directory": "no/such/folder"})
+    with pytest.raises(ValueError, match="it is for text_folder, .*, wikitext103"):
+        train(settings={"data.name": "python_source"})
+    assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="split must be one of train"):
         train(settings={"data.directory": str(tmp_path / "text")})
 
 
-def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
-    train, tmp_path, word_piece_vocabulary
-):
-    (tmp_path / "vocabulary.txt").write_text("\n".join(word_piece_vocabulary))
-    for split in ("train", "validation"):
-        (tmp_path / "text" / split).mkdir(parents=True)
-        (tmp_path / "text" / split / "1.txt").write_bytes(b"caf\xe9")
-    settings = {
-        "data.directory": str(tmp_path / "text"),
-        "tokenizer.name": "word_piece",
-        "tokenizer.vocabulary": str(tmp_path / "vocabulary.txt"),
-    }
-    with pytest.raises(ValueError, match="1.txt is not UTF-8 text"):
-        train(settings=settings)
-
-
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
-        {
-            "trainer.strategy": "mirrored",
-            "trainer.steps_per_execution": 2,
-            "trainer.watch_heads": True,
-        },
+        {"trainer.strategy": "mirrored", "trainer.steps_per_execution": 2, "model.dropout": 0.1},
         {
             "trainer.mixed_bfloat16": True,
-            "optimizer.name": "adafactor",
-            "model.dropout": 0.1,
-            "model.num_experts": 3,
-            "model.conv_kernel_size": 4,
-        },
-        {
             "trainer.jit_compile": True,
+            "optimizer.name": "adafactor",
             "model.routing.num_heads": 0,
-            "model.product_keys": 12,
-            "model.product_key_layer": 0,
-            "optimizer.name": "adamw",
         },
     ],
     ids=lambda settings: ",".join(settings),
 )
-def test_other_ways_to_train(train, tmp_path, settings):
+def test_a_run_learns_and_stays_finite_with(train, tmp_path, settings):
     steps = {"trainer.steps": 16, "trainer.validation_every": 8}
     figures = train(settings={**settings, **steps})
     # Less than log(258), the loss for equal logits, which new weights exceed.

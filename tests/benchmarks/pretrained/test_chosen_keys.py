@@ -10,8 +10,8 @@ from rt_keras.layers.key_sets import FirstTokens, Window
 LENGTH, BLOCK, FIRST, KEYS = 40, 4, 2, 5
 
 
-def union(**options):
-    return Heads(4, [Window(BLOCK), FirstTokens(FIRST), ChosenKeys(KEYS, **options)])
+def union():
+    return Heads(4, [Window(BLOCK), FirstTokens(FIRST), ChosenKeys(KEYS)])
 
 
 def vectors(heads, seed):
@@ -38,12 +38,7 @@ def test_a_query_sees_the_best_of_the_keys_that_others_leave_out(monkeypatch, at
     query, key, value = vectors(4, 0), vectors(2, 1), vectors(2, 2)
     found = union()(query, value, key, use_causal_mask=True)
     np.testing.assert_allclose(found, expected(query, key, value), atol=1e-5)
-
-
-@pytest.mark.parametrize("at_once", [16, 128])
-def test_in_encoders_they_lie_on_both_sides_and_are_no_padding(monkeypatch, at_once):
-    monkeypatch.setattr(chosen_keys, "QUERIES_AT_ONCE", at_once)
-    query, key, value = vectors(4, 0), vectors(2, 1), vectors(2, 2)
+    # In encoders, they lie on both sides and are no padding.
     mask = np.arange(LENGTH)[None] < [[33], [33]]
     found = union()(query, value, key, query_mask=mask, key_mask=mask)
     right = expected(query, key, value, causal=False, real=33)
@@ -60,17 +55,3 @@ def test_chunks_and_steps_see_what_the_whole_sequence_sees():
         output, cache = heads.call_with_cache(*rows, cache, tf.constant(start))
         found.append(output)
     np.testing.assert_allclose(tf.concat(found, axis=2), whole, atol=1e-5)
-
-
-def test_random_keys_are_others_and_as_many():
-    heads = union(at_random=True)
-    query, key = 1e-4 * vectors(4, 0), vectors(2, 1)
-    counts = []
-    for group in (heads, union()):
-        group.build(query.shape, key.shape, key.shape)
-        arguments = {"query": query, "key": key, "value": key, "causal": True}
-        counts.append(np.exp(group.attend(**arguments, return_logsumexp=True)[1]))
-    np.testing.assert_allclose(*counts, rtol=1e-3)
-    query = vectors(4, 0)
-    best = union()(query, key, key, use_causal_mask=True)
-    assert np.abs(heads(query, key, key, use_causal_mask=True) - best).max() > 1e-3

@@ -3,10 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import rt_keras
 from rt_keras.benchmarks.pretrained import measure as measure_module
 from rt_keras.benchmarks.pretrained import readers
-from rt_keras.benchmarks.pretrained.kinds import MEANINGS, head_groups
 from rt_keras.benchmarks.pretrained.measure import (
     keys_seen,
     losses_of,
@@ -26,60 +24,39 @@ def llama(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("texts") / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return str(path)
+def full(llama):
+    return readers.load(llama, "full", 40)
 
 
-@pytest.mark.end_to_end
-def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
-    kinds = ["keras_hub", "full", "window_first", "oracle:num_keys=3"]
-    figures = [measure(llama, text, text, kind, LENGTH) for kind in kinds]
-    for figure in figures[1:]:
-        for name in ("book", "again"):
-            assert abs(figure[name] - figures[0][name]) < 1e-4
-        assert figure["needles_at_depths"] == figures[0]["needles_at_depths"]
-        assert figure["keys"] == 150.5
-    for figure in figures:
-        assert figure["seconds"] > 0 and figure["first_seconds"] > 0
-        # This process may have used more memory before.
-        assert figure["gigabytes"] >= 0
-        assert len(figure["needles_at_depths"]) == 5
-
-
-@pytest.mark.end_to_end
-def test_positions_beyond_the_trained_length(llama, text):
-    assert rt_keras.adapt(llama).backbone.trained_length < LENGTH
-    kinds = ["full", "full_scaled", "content_blocks", "content_blocks:rotary_distance=24"]
-    full, scaled, *of_blocks = (
+@pytest.mark.slow
+def test_kinds_with_every_key_in_reach_score_as_the_model_of_keras_hub(llama, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    text = str(tmp_path / "text.txt")
+    kinds = ["keras_hub", "full", "content_blocks:rotary_distance=24"]
+    original, *others = (
         measure(llama, text, text, kind, LENGTH, losses_only=True) for kind in kinds
     )
-    assert abs(full["book"] - scaled["book"]) > 1e-4
-    # The window covers the whole text, so no key is outside it.
-    assert abs(of_blocks[0]["book"] - of_blocks[1]["book"]) < 1e-5
-    assert of_blocks[0]["keys"] == of_blocks[1]["keys"]
-    found = readers.load(llama, kinds[3], LENGTH).model.adaptation.layers[0].head_groups[0]
+    for figure in others:
+        for name in ("book", "again"):
+            assert abs(figure[name] - original[name]) < 1e-4
+        assert figure["keys"] == 150.5
+    scaled = measure(llama, text, text, "full_scaled", LENGTH, losses_only=True)
+    assert abs(scaled["book"] - original["book"]) > 1e-4
+    found = readers.load(llama, kinds[2], LENGTH).model.adaptation.layers[0].head_groups[0]
     assert "rotary_distance=24" in found.heads
 
 
-@pytest.mark.end_to_end
-def test_clustered_heads_are_fitted_to_the_other_text(llama, text):
-    figure = measure(llama, text, text, "clustered", 400)
-    assert np.isfinite(figure["book"]) and figure["keys"] == 300.5
-
-
-def test_losses_are_those_of_the_whole_model(llama):
-    reader = readers.load(llama, "full", 40)
-    ids = reader.tokens(TEXT)[:60]
-    hidden, _ = reader.read(ids)
-    found = reader.losses(hidden, ids)
+def test_losses_are_those_of_the_whole_model(full, llama):
+    ids = full.tokens(TEXT)[:60]
+    hidden, _ = full.read(ids)
+    found = full.losses(hidden, ids)
     model = keras_hub.models.CausalLM.from_preset(llama)
     logits = model({"token_ids": ids[None], "padding_mask": np.ones([1, 60])})
     expected = tf.nn.sparse_softmax_cross_entropy_with_logits(ids[1:], logits[0, :-1])
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_tokens_are_written_behind_the_sequence(llama):
     reader = readers.load(llama, "window_first", 40)
     ids = reader.tokens(TEXT)[:60]
@@ -98,11 +75,10 @@ def test_what_is_scored():
     assert found == {"book": 24.5, "again": 38.5, "by_position": [15.0]}
 
 
-def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(llama):
-    reader = readers.load(llama, "full", 40)
-    tokenizer = reader.model.preprocessor.tokenizer
+def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(full):
+    tokenizer = full.model.preprocessor.tokenizer
     for depth in (0.1, 0.9):
-        ids, answer = needle(reader, reader.tokens(TEXT), LENGTH, depth, 0)
+        ids, answer = needle(full, full.tokens(TEXT), LENGTH, depth, 0)
         shown = tokenizer.detokenize(ids)
         number = tokenizer.detokenize(ids[-answer:])
         assert len(ids) == LENGTH and shown.endswith(f"The magic number is{number}")
@@ -110,40 +86,19 @@ def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(llama):
         assert abs(place - depth * 0.7) < 0.1
 
 
-# Longer than a window of blocks, 1,024, in the second half too.
-LONG, BLOCKS = 2048, "content_blocks:num_blocks=5"
-
-
-@pytest.fixture(scope="module")
-def keys_of_blocks():
-    return keys_seen(BLOCKS, LONG)
-
-
-@pytest.mark.end_to_end
-def test_keys_are_counted(keys_of_blocks):
+@pytest.mark.slow
+def test_keys_are_counted_and_those_of_long_texts_estimated(monkeypatch):
+    # Longer than a window of blocks, 1,024, in the second half too.
+    length, blocks = 2048, "content_blocks:num_blocks=5"
     # From position 1,024 on: blocks of 256 and three before; four first tokens; 5 others.
-    own = np.arange(LONG // 2, LONG)
-    window = np.mean(own % 256 + 1 + 768)
-    assert abs(keys_seen("window_first", LONG) - window - 4) < 0.3
-    assert abs(keys_of_blocks - window - 24) < 0.3
-
-
-def test_an_encoders_kinds_see_64_keys():
-    kinds = {"content_blocks": 64, "blocks": 64, "oracle": 64, "random": 64, "window": 63}
-    for kind, keys in kinds.items():
-        assert abs(keys_seen(kind, 512, causal=False) - keys) < 0.6
-    for kind in ("full", "clustered"):
-        assert keys_seen(kind, 512, causal=False) == 512
-
-
-def test_every_kind_has_heads():
-    for kind in MEANINGS:
-        groups = head_groups(kind, 4)
-        assert groups is None or sum(group.num_heads for group in groups) == 4
-
-
-@pytest.mark.end_to_end
-def test_keys_of_long_texts_are_estimated(keys_of_blocks, monkeypatch):
+    window = np.mean(np.arange(length // 2, length) % 256 + 1 + 768)
+    counted = keys_seen(blocks, length)
+    assert abs(counted - window - 24) < 0.3
     monkeypatch.setattr(measure_module, "KEYS_COUNTED", 700)
-    for kind, keys in {"full": (LONG / 2 + 1 + LONG) / 2, BLOCKS: keys_of_blocks}.items():
-        assert abs(keys_seen(kind, LONG) / keys - 1) < 0.02
+    assert abs(keys_seen(blocks, length) / counted - 1) < 0.02
+
+
+@pytest.mark.slow
+def test_an_encoders_kinds_see_64_keys():
+    for kind, keys in {"content_blocks": 64, "window": 63, "full": 512}.items():
+        assert abs(keys_seen(kind, 512, causal=False) - keys) < 0.6

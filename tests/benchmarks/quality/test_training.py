@@ -8,16 +8,10 @@ from rt_keras.benchmarks.quality.tasks import make_task
 from rt_keras.benchmarks.quality.tasks.text import Text
 from rt_keras.callbacks import CentroidEMA
 
-SHAPE = {
-    "kind": "local_and_nearest",
-    "positions": "relative",
-    "keys": 8,
-    "clusters": 4,
-    "layers": 1,
-    "width": 16,
-}
-RUN = {"task": "recall", "length": 32, "seed": 0, "steps": 20, "batch": 4}
-RUN |= {**SHAPE, "learning_rate": 1e-3, "directory": None, "test_lengths": []}
+SHAPE = {"kind": "local_and_nearest", "positions": "relative", "keys": 8, "clusters": 4}
+SHAPE |= {"layers": 1, "width": 16}
+RUN = {**SHAPE, "task": "recall", "seed": 0, "batch": 4, "steps": 20}
+RUN |= {"learning_rate": 1e-3, "directory": None}
 
 
 def logits_of(task):
@@ -27,18 +21,7 @@ def logits_of(task):
     return model(inputs), inputs, targets, weights
 
 
-def test_logits_are_of_the_scored_positions():
-    task = make_task("mqar")
-    logits, inputs, targets, weights = logits_of(task)
-    assert logits.shape == [3, 4, 8192] and targets.shape == weights.shape == [3, 4]
-    tokens, all_targets, all_weights = next(iter(task.batches(0, 3)))
-    np.testing.assert_array_equal(inputs["tokens"], tokens)
-    np.testing.assert_array_equal(
-        tf.boolean_mask(all_targets, all_weights), tf.reshape(targets, 12)
-    )
-    assert (weights.numpy() == 1).all()
-
-
+@pytest.mark.slow
 def test_the_scored_positions_get_the_logits_that_all_would_get(books):
     # Text scores all positions, so its model has no places to pick.
     text = Text(32, str(books))
@@ -46,36 +29,25 @@ def test_the_scored_positions_get_the_logits_that_all_would_get(books):
     assert everywhere.shape == [3, 32, 256] and set(inputs) == {"tokens"}
     text.scored = 2
     keras.utils.set_random_seed(0)
-    some = training.build(text, SHAPE)
     places = tf.constant([[3, 30], [0, 1], [31, 30]])
-    np.testing.assert_allclose(
-        some({**inputs, "places": places}),
-        tf.gather(everywhere, places, batch_dims=1),
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    found = training.build(text, SHAPE)({**inputs, "places": places})
+    expected = tf.gather(everywhere, places, batch_dims=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    task = make_task("mqar")
+    _, targets, weights = next(iter(task.batches(0, 3)))
+    _, found, ones = next(iter(training.batches(task, {"seed": 0, "batch": 3})))
+    np.testing.assert_array_equal(tf.boolean_mask(targets, weights), tf.reshape(found, 12))
+    assert (ones.numpy() == 1).all()
 
 
-def test_labels_depend_on_no_padding():
-    task = make_task("listops", 64)
-    logits, inputs, targets, _ = logits_of(task)
-    assert logits.shape == [3, 10] and targets.shape == [3]
-    keras.utils.set_random_seed(0)
-    longer = training.build(make_task("listops", 80), SHAPE)
-    padded = {"tokens": tf.pad(inputs["tokens"], [[0, 0], [0, 16]])}
-    np.testing.assert_allclose(longer(padded), logits, rtol=1e-4, atol=1e-6)
-
-
-def test_keys_seen_of_long_sequences_are_not_counted():
-    assert training.keys_seen(None, make_task("needle", 8193), seed=0) is None
-
-
-def test_padding_is_no_query():
+def test_padding_is_no_query_whose_keys_are_counted():
     task = make_task("listops", 64)
     model = training.build(task, {**SHAPE, "kind": "full"})
     tokens, _, _ = next(iter(task.batches(0, 1, held_out=True)))
     real = np.count_nonzero(tokens)
     assert training.keys_seen(model, task, 0) == pytest.approx((real + 1) / 2)
+    # Nor are those of long sequences.
+    assert training.keys_seen(None, make_task("needle", 8193), seed=0) is None
 
 
 def test_group_losses_are_those_of_their_predictions(books, monkeypatch):
@@ -95,6 +67,7 @@ def test_group_losses_are_those_of_their_predictions(books, monkeypatch):
     assert mean == pytest.approx(float(np.mean(losses)), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_another_length_is_scored_with_the_same_weights():
     model = training.build(make_task("recall", 32), SHAPE)
     longer = training.build(make_task("recall", 48), SHAPE)
@@ -107,35 +80,8 @@ def test_another_length_is_scored_with_the_same_weights():
     assert found["loss"] == pytest.approx(float(np.mean(losses)), rel=1e-5)
 
 
-def test_tasks_without_groups_have_no_group_losses():
-    assert training.group_losses(None, make_task("recall"), RUN) == {}
-
-
-@pytest.mark.parametrize(
-    "kind, moves",
-    [("full", False), ("local_routing", True), ("local_routing_frozen", False)],
-)
-def test_centroids_move_unless_they_are_frozen(kind, moves):
-    settings = {**SHAPE, "kind": kind}
-    model = training.build(Text(32), settings)
-    callbacks = training._callbacks(model, settings, 1, [], print)
-    assert any(isinstance(callback, CentroidEMA) for callback in callbacks) == moves
-
-
-@pytest.mark.end_to_end
-def test_a_run_reports_what_it_learned_and_took():
-    reports = []
-    found = training.train(RUN, lambda *report: reports.append(report))
-    assert found["settings"] == RUN and found["steps"] == list(range(1, 21))
-    assert len(found["accuracy"]) == len(found["loss"]) == 20
-    # Chance is ln 64; twenty steps hardly change it.
-    assert all(loss == pytest.approx(4.16, abs=0.3) for loss in found["loss"])
-    assert set(found["cluster_use"]) == {
-        f"routing_0_{what}" for what in ("fullest", "empty", "entropy", "load_bias")
-    }
-    assert found["seconds"] > 0 and found["keys_seen"] > 1
-    # A process that used more memory earlier has no new peak.
-    assert found["peak_bytes"] >= 0
-    assert [step for kind, step in reports if kind == "step"] == list(range(1, 21))
-    again = training.train(RUN, lambda *report: None)
-    assert again["loss"] == pytest.approx(found["loss"], rel=1e-3)
+def test_centroids_move_unless_they_are_frozen():
+    for kind, moves in (("full", False), ("local_routing", True), ("local_routing_frozen", False)):
+        settings = {**SHAPE, "kind": kind}
+        callbacks = training._callbacks(training.build(Text(32), settings), settings, 1, [], print)
+        assert any(isinstance(callback, CentroidEMA) for callback in callbacks) == moves

@@ -57,7 +57,7 @@ def test_the_layers_without_a_window_get_them():
     assert None in key_sets_of(gemma) and sets in key_sets_of(gemma)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_with_keys_for_all_they_are_full_attention(llama):
     inputs = inputs_of(llama)
     expected = rows_of(llama, inputs)
@@ -68,20 +68,7 @@ def test_with_keys_for_all_they_are_full_attention(llama):
     assert np.abs(few[:, 1024:] - expected[:, 1024:]).max() > 1e-4
 
 
-def test_the_past_does_not_change_with_the_future(llama):
-    adapted = rt_keras.adapt(llama, keys=32)
-    inputs = inputs_of(llama, 1300)
-    changed = inputs["token_ids"].copy()
-    changed[:, 1200:] = changed[:, 1200:] % (llama.vocabulary_size - 1) + 1
-    expected, found = (
-        rows_of(adapted, {**inputs, "token_ids": tokens})
-        for tokens in (inputs["token_ids"], changed)
-    )
-    np.testing.assert_allclose(found[:, :1200], expected[:, :1200], atol=1e-6)
-    assert np.abs(found[:, 1200:] - expected[:, 1200:]).max() > 1e-2
-
-
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_chunks_and_steps_are_the_whole_sequence(tmp_path):
     task = rt_keras.adapt(write_llama(tmp_path), keys=16)
     tokens = np.random.default_rng(0).integers(3, 20, size=[1, 1294])
@@ -97,7 +84,7 @@ def test_chunks_and_steps_are_the_whole_sequence(tmp_path):
         np.testing.assert_allclose(found[:, 0], expected[:, position], atol=1e-4)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:max_length=")
 def test_a_text_is_read_with_a_cache_of_a_fixed_size(tmp_path):
     """A text of more than twice the places of the ring, in chunks and steps."""
@@ -105,7 +92,7 @@ def test_a_text_is_read_with_a_cache_of_a_fixed_size(tmp_path):
     heads = Heads(4, [Window(16), FirstTokens(2), blocks])
     task = rt_keras.adapt(write_llama(tmp_path), [heads])
     task.preprocessor = None
-    task.compile(sampler="greedy")
+    task.compile(sampler="greedy", jit_compile=False)
     tokens = np.random.default_rng(0).integers(3, 20, size=[1, 710])
     whole = {"token_ids": tokens, "padding_mask": np.arange(710)[None] < 700}
     state = task.read(tokens[:, :690], max_length=2**20, verbose=0)
@@ -122,14 +109,14 @@ def test_a_text_is_read_with_a_cache_of_a_fixed_size(tmp_path):
     )
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_it_is_saved_and_loaded(llama, tmp_path):
     adapted = rt_keras.adapt(llama)
     adapted.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert key_sets_of(loaded) == key_sets_of(adapted)
-    inputs = inputs_of(llama, 1200)
-    np.testing.assert_array_equal(rows_of(loaded, inputs), rows_of(adapted, inputs))
+    inputs = make_inputs(llama)
+    np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +124,7 @@ def bert():
     return make_backbone("Bert")
 
 
+@pytest.mark.slow
 def test_an_encoder_has_improved_clustered_attention(bert):
     inputs = make_inputs(bert, 24, padded=5)
     all_keys, few = (rt_keras.adapt(bert, keys=n) for n in (24, 4))
@@ -157,6 +145,7 @@ def test_padding_does_not_change_an_encoder(bert):
     np.testing.assert_allclose(outputs_of(adapted, inputs)[24:], found, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_encoder_takes_longer_texts_and_is_saved(bert, tmp_path):
     adapted = rt_keras.adapt(bert, max_sequence_length=60)
     adapted.save(tmp_path / "model.keras")
@@ -166,16 +155,13 @@ def test_an_encoder_takes_longer_texts_and_is_saved(bert, tmp_path):
     np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
 
 
-@pytest.mark.parametrize("keys", [0, 2.0, True])
-def test_bad_budgets_of_an_encoder(keys, bert):
-    with pytest.raises(ValueError, match="keys must be a positive integer"):
-        rt_keras.adapt(bert, keys=keys)
-
-
-@pytest.mark.parametrize("keys", [0, -4, 10, 2.0, True])
-def test_bad_budgets(keys, llama):
-    with pytest.raises(ValueError, match="keys must be a positive multiple of 4"):
-        rt_keras.adapt(llama, keys=keys)
+def test_bad_budgets(bert, llama):
+    for keys in (0, 2.0, True):
+        with pytest.raises(ValueError, match=f"keys must be a positive integer.*keys={keys}"):
+            rt_keras.adapt(bert, keys=keys)
+    for keys in (-4, 10):
+        with pytest.raises(ValueError, match=f"keys must be a positive multiple of 4.*keys={keys}"):
+            rt_keras.adapt(llama, keys=keys)
 
 
 def test_what_needs_heads(llama):

@@ -10,7 +10,7 @@ import pytest
 import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models.adapted.architectures import ARCHITECTURES
-from rt_keras.models.adapted.folders import MODEL_TYPES, load_model
+from rt_keras.models.adapted.folders import MODEL_TYPES
 from tests.models.adapted.checks import make_backbone
 from tests.models.adapted.llama_folder import MISTRAL, QWEN3, SMOLLM3, SPECIAL, write_llama
 
@@ -22,9 +22,8 @@ def logits(task, text=TEXT):
     return np.asarray(task(task.preprocessor.generate_preprocess([text], sequence_length=32)))
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_folders_give_what_kerashub_gives(tmp_path, shards):
-    write_llama(tmp_path, shards=shards)
+def test_folders_give_what_kerashub_gives(tmp_path):
+    write_llama(tmp_path, shards=3)
     original = keras_hub.models.CausalLM.from_preset(str(tmp_path))
     adapted = rt_keras.adapt(tmp_path, HEADS)
     assert type(adapted).__name__ == "AdaptedLlama3CausalLM"
@@ -40,13 +39,9 @@ def test_folders_give_what_kerashub_gives(tmp_path, shards):
     np.testing.assert_array_equal(logits(restored), logits(original))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "config"),
-    [
-        ("Qwen3", QWEN3),
-        pytest.param("SmolLM3", SMOLLM3, marks=pytest.mark.end_to_end),
-        pytest.param("Mistral", MISTRAL, marks=pytest.mark.end_to_end),
-    ],
+    ("family", "config"), [("Qwen3", QWEN3), ("SmolLM3", SMOLLM3), ("Mistral", MISTRAL)]
 )
 def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_path):
     write_llama(tmp_path / "model", **config)
@@ -59,12 +54,9 @@ def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_
     adapted.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(logits(loaded), expected, atol=1e-5)
-    tasks = original, adapted, loaded
-    for task in tasks:
-        task.compile(sampler="greedy", jit_compile=False)
-    assert len({task.generate("the cat", max_length=20) for task in tasks}) == 1
 
 
+@pytest.mark.slow
 def test_mistral_with_the_tokenizer_of_tekken_files(tmp_path):
     vocabulary = {
         name: number for number, name in enumerate(["<unk>", "<s>", "</s>", *"thcaĠ", "th"])
@@ -83,16 +75,8 @@ def test_mistral_with_the_tokenizer_of_tekken_files(tmp_path):
         rt_keras.serving.export_saved_model(adapted, tmp_path / "served")
 
 
-def test_lengths_can_be_chosen(tmp_path):
-    write_llama(tmp_path)
-    longer = rt_keras.adapt(str(tmp_path), HEADS, max_sequence_length=96)
-    assert longer.preprocessor.sequence_length == 96
-    assert longer.backbone.rotary_scale == 2
-
-
-@pytest.mark.parametrize("stored", [ml_dtypes.bfloat16, np.float32])
-def test_dtypes_of_files_and_models(tmp_path, stored):
-    write_llama(tmp_path, dtype=stored)
+def test_dtypes_of_files_and_models(tmp_path):
+    write_llama(tmp_path, dtype=ml_dtypes.bfloat16)
     half = rt_keras.adapt(tmp_path, HEADS, dtype="bfloat16")
     assert {weight.dtype for weight in half.weights} == {"bfloat16"}
     whole = rt_keras.adapt(tmp_path, HEADS, dtype="mixed_bfloat16")
@@ -107,6 +91,7 @@ def test_models_without_a_head_are_backbones(tmp_path):
     assert type(adapted).__name__ == "AdaptedLlama3Backbone"
 
 
+@pytest.mark.slow
 def test_presets_of_kerashub_are_loaded(tmp_path):
     backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
     task = keras_hub.models.BertTextClassifier(backbone, num_classes=3)
@@ -130,75 +115,57 @@ def test_types_of_models_have_known_attention():
         assert loader.check_backbone_class() in ARCHITECTURES
 
 
-def cut(path, size):
-    path.write_bytes(path.read_bytes()[:size])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"without": ["config.json"]}, "is not the folder of a model: it has no config.json"),
-        ({"without": ["model.safetensors"]}, "has no weights: model.safetensors is missing"),
         ({"model_type": "rwkv"}, "Models of type 'rwkv' are not supported. Supported: bart, bert"),
         ({"model_type": "qwen2"}, "attention of QwenBackbone cannot be replaced: biases"),
         ({"model_type": None}, "does not describe a model: it has no model_type"),
         ({"rope_theta": None}, "is incomplete: its JSON files lack 'rope_theta'"),
-        ({"without": ["tokenizer.json"]}, "has no readable tokenizer.*tokenizer.json"),
-        ({"without": ["tokenizer_config.json"]}, "has no readable tokenizer"),
         ({"num_hidden_layers": 3}, "no tensor model.layers.2.input_layernorm.weight"),
-        ({"intermediate_size": 20}, None),
     ],
 )
-def test_folders_that_are_incomplete_are_refused(tmp_path, options, message):
+def test_configurations_that_do_not_fit_are_refused(tmp_path, options, message):
     write_llama(tmp_path, **options)
-    if message is None:
-        # The files have these shapes until the configuration changes.
-        config = tmp_path / "config.json"
-        config.write_text(
-            config.read_text().replace('"intermediate_size": 20', '"intermediate_size": 24')
-        )
-        message = r"mlp.gate_proj.weight has shape \(20, 16\), which does not match config.json"
+    check_refused(tmp_path, message)
+
+
+def check_refused(folder, message):
     with pytest.raises(ValueError, match=message) as found:
-        rt_keras.adapt(tmp_path, HEADS)
+        rt_keras.adapt(folder, HEADS)
     assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "message"),
+    ("name", "change", "message"),
     [
-        ("model.safetensors", -1, "is truncated: it has .* of .* bytes"),
-        ("model.safetensors", 20, "is truncated: it has 20 bytes, less than its header"),
-        ("model.safetensors", 0, "is truncated: it has 0 bytes"),
-        ("config.json", 9, "is damaged: it holds no JSON object"),
-        ("tokenizer.json", 9, "has no readable tokenizer"),
+        ("model-1.safetensors", lambda file: file[:-4], "model-1.safetensors is truncated: it has"),
+        ("model-1.safetensors", None, "has no weights: model-1.safetensors is missing"),
+        ("config.json", None, "is not the folder of a model: it has no config.json"),
+        ("config.json", lambda file: file[:9], "is damaged: it holds no JSON object"),
+        ("tokenizer_config.json", None, "has no readable tokenizer"),
+        (
+            "config.json",
+            lambda file: file.replace(b'"intermediate_size": 24', b'"intermediate_size": 20'),
+            r"mlp.gate_proj.weight has shape \(24, 16\), which does not match config.json",
+        ),
     ],
 )
-def test_truncated_files_are_refused(tmp_path, name, size, message):
-    write_llama(tmp_path)
-    cut(tmp_path / name, size)
-    with pytest.raises(ValueError, match=message) as found:
-        rt_keras.adapt(tmp_path, HEADS)
-    assert "\n" not in str(found.value)
-
-
-def test_every_shard_is_checked(tmp_path):
+def test_missing_or_damaged_files_are_refused(tmp_path, name, change, message):
     write_llama(tmp_path, shards=2)
-    cut(tmp_path / "model-1.safetensors", -4)
-    with pytest.raises(ValueError, match="model-1.safetensors is truncated"):
-        load_model(tmp_path)
-    (tmp_path / "model-1.safetensors").unlink()
-    with pytest.raises(ValueError, match="has no weights: model-1.safetensors is missing"):
-        load_model(tmp_path)
+    file = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    if change is not None:
+        (tmp_path / name).write_bytes(change(file))
+    check_refused(tmp_path, message)
 
 
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
         ("no_such_folder", {}, "model must be an existing folder, .*'no_such_folder'"),
-        (5, {}, "model must be a Keras model, a folder or the name of a preset. Received: 5"),
         (None, {"dtype": "float3"}, "dtype must be a dtype policy, .*'float3'"),
         (None, {"head_groups": [LocalHeads(3, 4)]}, "as many heads as .*, 4. Received: 3"),
-        (None, {"layers": [2]}, r"a list of ints from 0 to 1. Received: layers=\[2\]"),
     ],
 )
 def test_wrong_arguments_are_refused_before_weights_are_read(
@@ -220,12 +187,6 @@ def test_presets_that_cannot_be_downloaded_are_refused(monkeypatch):
     assert "\n" not in str(found.value)
 
 
-def test_a_dtype_is_for_folders():
-    bert = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
-    with pytest.raises(ValueError, match="dtype can only be set for folders and presets"):
-        rt_keras.adapt(bert, [FullHeads(2)], dtype="bfloat16")
-
-
 PEAK = """
 import sys, keras_hub, rt_keras
 import keras_hub.src.utils.transformers.preset_loader
@@ -237,18 +198,24 @@ def memory(name):
 
 rt_keras.adapt(sys.argv[1], [FullHeads(4)])
 before = memory("VmRSS")
-adapted = rt_keras.adapt(sys.argv[2], [FullHeads(4)], dtype=sys.argv[3])
+adapted = rt_keras.adapt(sys.argv[2], [FullHeads(4)], dtype="bfloat16")
 peak = memory("VmHWM")
 size = sum(weight.value.numpy().nbytes for weight in adapted.weights)
 print((peak - before) / size)
 """
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_loading_takes_the_memory_of_the_weights(tmp_path, dtype):
+@pytest.mark.slow
+def test_loading_takes_the_memory_of_the_weights_once(tmp_path):
     write_llama(tmp_path / "small")
     write_llama(tmp_path / "large", vocab_size=60000, hidden_size=1024, intermediate_size=8192)
-    arguments = [sys.executable, "-c", PEAK, tmp_path / "small", tmp_path / "large", dtype]
+    arguments = [sys.executable, "-c", PEAK, tmp_path / "small", tmp_path / "large"]
     found = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
     assert float(found.split()[-1]) < 1.3
+
+
+def test_lengths_can_be_chosen(tmp_path):
+    write_llama(tmp_path)
+    longer = rt_keras.adapt(str(tmp_path), HEADS, max_sequence_length=96)
+    assert longer.preprocessor.sequence_length == 96
+    assert longer.backbone.rotary_scale == 2

@@ -1,11 +1,18 @@
 import gc
 
+import keras
+import numpy as np
+import pytest
+
 import rt_keras
 from rt_keras.layers import LocalHeads
 from tests.models.adapted.llama_folder import write_llama
 
+TOKENS = {name: np.ones([1, 9], "int32") for name in ("token_ids", "padding_mask")}
 
-def test_a_new_model_is_quantized(tmp_path):
+
+@pytest.mark.slow
+def test_a_new_model_is_quantized_and_saved(tmp_path):
     task = rt_keras.adapt(write_llama(tmp_path), [LocalHeads(4, block_size=8)])
     frozen = gc.get_freeze_count()
     task.quantize("int8")
@@ -13,5 +20,17 @@ def test_a_new_model_is_quantized(tmp_path):
     assert gc.get_freeze_count() <= frozen
     attention = task.backbone.transformer_layers[0]._self_attention_layer
     assert attention.query_dense.quantization_mode == "int8"
-    task.compile(sampler="greedy")
+    task.compile(sampler="greedy", jit_compile=False)
     assert task.generate("the", max_new_tokens=3).startswith("the")
+    task.save(tmp_path / "int8.keras")
+    loaded = keras.saving.load_model(tmp_path / "int8.keras")
+    np.testing.assert_array_equal(loaded(TOKENS), task(TOKENS))
+    with pytest.raises(ValueError, match="is quantized. Adapt or restore a model before"):
+        rt_keras.restore(loaded)
+
+
+def test_a_model_has_low_rank_updates(tmp_path):
+    task = rt_keras.adapt(write_llama(tmp_path), [LocalHeads(4, block_size=8)])
+    task.backbone.enable_lora(2)
+    names = [weight.path for weight in task.trainable_weights]
+    assert any("query/lora_kernel_a" in name for name in names)

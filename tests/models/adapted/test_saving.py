@@ -25,6 +25,7 @@ def inputs_of(task):
 
 def check_same(loaded, expected):
     assert type(loaded) is type(expected)
+    assert repr(loaded.adaptation) == repr(expected.adaptation)
     assert loaded.backbone.trained_length == expected.backbone.trained_length
     assert loaded.preprocessor.sequence_length == expected.preprocessor.sequence_length
     for found, wanted in zip(inputs_of(loaded).values(), inputs_of(expected).values()):
@@ -42,6 +43,7 @@ def test_special_tokens_are_kept(adapted):
     assert sorted(made.special_tokens) == sorted(SPECIAL)
 
 
+@pytest.mark.slow
 def test_keras_files_and_weights_are_loaded(adapted, tmp_path):
     adapted.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -70,21 +72,21 @@ def test_preprocessors_that_are_set_later_are_saved_whole(tmp_path):
     assert type(original.preprocessor.tokenizer) is keras_hub.tokenizers.Llama3Tokenizer
 
 
-@pytest.mark.parametrize("save", ["save", "save_to_preset"])
-def test_what_could_not_be_loaded_is_not_saved(adapted, tmp_path, save):
+def test_what_could_not_be_loaded_is_not_saved(adapted, tmp_path):
     class Own(keras_hub.models.Llama3CausalLMPreprocessor):
         pass
 
     task = rt_keras.adapt(rt_keras.restore(adapted), [FullHeads(4)])
     for preprocessor in (Own(task.preprocessor.tokenizer), lambda x: x):
         task.preprocessor = preprocessor
-        with pytest.raises(ValueError, match="could not be loaded again. Register its class"):
-            getattr(task, save)(tmp_path / "model.keras")
+        for save in (task.save, task.save_to_preset):
+            with pytest.raises(ValueError, match="could not be loaded again. Register its class"):
+                save(tmp_path / "model.keras")
     assert not (tmp_path / "model.keras").exists()
 
 
 LOAD = """
-import sys, numpy as np, tensorflow as tf
+import sys, numpy as np
 import keras, keras_hub, rt_keras
 folder = sys.argv[1]
 saved = np.load(f"{folder}/saved.npz")
@@ -95,21 +97,15 @@ for task in (keras_file, preset):
     found = task.preprocessor.generate_preprocess([str(saved["text"]), "the"], sequence_length=32)
     np.testing.assert_array_equal(found["token_ids"], inputs["token_ids"])
     np.testing.assert_array_equal(task(inputs), saved["logits"])
-exported = tf.saved_model.load(f"{folder}/exported")
-served = exported.serve({name: tf.constant(x, tf.int32) for name, x in inputs.items()})
-np.testing.assert_allclose(served, saved["logits"], atol=1e-5)
 """
 
 
-@pytest.mark.end_to_end
-def test_other_processes_load_what_was_saved(adapted, tmp_path, capsys):
+@pytest.mark.slow
+def test_other_processes_load_what_was_saved(adapted, tmp_path):
     inputs = {name: np.asarray(x) for name, x in inputs_of(adapted).items()}
     np.savez(tmp_path / "saved.npz", text=TEXT, logits=adapted(inputs), **inputs)
     adapted.save(tmp_path / "model.keras")
     adapted.save_to_preset(tmp_path / "preset")
-    adapted.export(tmp_path / "exported")
-    adapted.backbone.export(tmp_path / "backbone")
-    assert capsys.readouterr().out == ""
     found = subprocess.run(
         [sys.executable, "-c", LOAD, tmp_path], capture_output=True, text=True, check=False
     )

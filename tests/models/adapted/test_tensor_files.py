@@ -14,9 +14,8 @@ def write(path, header, data=b""):
     return path
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32"])
 @pytest.mark.parametrize("slice_bytes", [2**25, 16])
-def test_tensors_are_what_the_file_has(tmp_path, monkeypatch, dtype, slice_bytes):
+def test_tensors_are_what_the_file_has(tmp_path, monkeypatch, slice_bytes):
     from safetensors.numpy import save_file
 
     monkeypatch.setattr(tensor_files, "SLICE", slice_bytes)
@@ -30,12 +29,13 @@ def test_tensors_are_what_the_file_has(tmp_path, monkeypatch, dtype, slice_bytes
     files = TensorFiles([tmp_path / "a.safetensors"])
     for name, array in arrays.items():
         np.testing.assert_array_equal(files.read(name), array)
-        expected = array.astype(tf.as_dtype(dtype).as_numpy_dtype)
-        found = as_tensor(files.read(name), dtype)
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found.numpy(), expected)
-        turned = as_tensor(np.transpose(files.read(name)), dtype)
-        np.testing.assert_array_equal(turned.numpy(), expected.T)
+        for dtype in ("float32", "float16", "bfloat16", "float64", "int32"):
+            expected = array.astype(tf.as_dtype(dtype).as_numpy_dtype)
+            found = as_tensor(files.read(name), dtype)
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found.numpy(), expected)
+            turned = as_tensor(np.transpose(files.read(name)), dtype)
+            np.testing.assert_array_equal(turned.numpy(), expected.T)
 
 
 def test_variables_that_share_a_tensor_do_not_change_each_other():
@@ -48,9 +48,7 @@ def test_variables_that_share_a_tensor_do_not_change_each_other():
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ([1], "is not a safetensors file"),
         ({"x": {"dtype": "F32", "shape": [2]}}, "is not a safetensors file"),
-        ({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "wrong sizes or"),
         ({"x": {"dtype": "F4", "shape": [1], "data_offsets": [0, 4]}}, "or unsupported types"),
         ({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, "is truncated"),
     ],

@@ -40,10 +40,10 @@ def assert_batches_are_as_specified(config):
 
 def assert_resumes(settings, folder, monkeypatch):
     """Checks that a run in `folder / "run"`, interrupted and resumed, loses nothing."""
-    steps = {"steps": 12, "validation_every": 6, "checkpoint_every": 2}
+    steps = {"steps": 6, "validation_every": 3, "checkpoint_every": 2}
     config = make_config({**settings, **{f"trainer.{name}": x for name, x in steps.items()}})
     run.train(config, folder / "whole", verbose=0)
-    callbacks, stop = run._callbacks, interrupted("on_train_batch_begin", 5)
+    callbacks, stop = run._callbacks, interrupted("on_train_batch_begin", 2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(run, "_callbacks", lambda *given: [*callbacks(*given), stop])
         run.train(config, folder / "run", verbose=0)

@@ -52,12 +52,7 @@ def settings(preset, tmp_path_factory):
     }
 
 
-def test_a_model_has_the_task_of_its_kind(model):
-    task = task_of(model)
-    assert task is TASKS["adapted_causal_lm"]
-    assert task.continues_text and task.generates == "text"
-
-
+@pytest.mark.slow
 def test_sequences_of_training_begin_with_the_start_token(settings, model):
     experiment = Experiment(make_config(settings))
     inputs, labels, weights = next(iter(experiment.training_batches()))
@@ -68,7 +63,7 @@ def test_sequences_of_training_begin_with_the_start_token(settings, model):
     np.testing.assert_array_equal(labels.numpy()[:, :-1][real], ids[:, 1:][real])
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_low_rank_updates_are_trained_saved_and_resumed(settings, model, tmp_path):
     config = make_config(settings)
     train(config, tmp_path / "whole", verbose=0)
@@ -86,28 +81,17 @@ def test_low_rank_updates_are_trained_saved_and_resumed(settings, model, tmp_pat
     assert scores[1] < scores[0]
 
 
-@pytest.mark.end_to_end
-def test_all_weights_are_trained_without_a_rank(settings, model, tmp_path):
-    train(make_config({**settings, "model.lora_rank": None}), tmp_path / "run", verbose=0)
-    trained = load_model(tmp_path / "run")
-    pairs = zip(model.trainable_weights, trained.trainable_weights, strict=True)
-    assert all(np.abs(np.asarray(a) - np.asarray(b)).max() > 0 for a, b in pairs)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"model.preset": None}, "model.preset must be set for kind adapted_causal_lm"),
-        ({"model.preset": "nowhere"}, "nowhere holds neither a run nor a preset"),
         ({"model.num_layers": 3}, "model.num_layers is 3, but .* is that of model.preset"),
         ({"model.local.num_heads": 3}, "model.local.num_heads is 3, but .* sets its heads"),
         ({"model.kind": "causal_lm"}, "model.lora_rank is 2, but a model of kind causal_lm"),
-        ({"trainer.stateful": True}, "trainer.stateful is True, but a model of kind adapted"),
-        ({"data.sequence_length": 10**9}, "training needs at least .* of memory"),
     ],
 )
 def test_wrong_settings_are_refused(settings, change, message, tmp_path):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
+    with pytest.raises(ValueError, match=message):
         train(make_config({**settings, **change}), tmp_path / "run", verbose=0)
 
 
@@ -123,8 +107,8 @@ def nats_of(model, tokens):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(ids[:, 1:], logits).numpy()[0]
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("context", ["window", "sliding", "stateful"])
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["window", "sliding"])
 def test_scores_are_those_of_sequences_after_a_start_token(model, context):
     tokenizer = model.preprocessor.tokenizer
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
@@ -132,11 +116,11 @@ def test_scores_are_those_of_sequences_after_a_start_token(model, context):
     # One text, so that the boundaries of sequences are simple.
     text = " and ".join(TEXTS)
     stream = [start, *np.asarray(tokenizer(text)).tolist(), end]
-    nats = nats_of(model, stream if context == "stateful" else stream[:12]).sum()
+    nats = nats_of(model, stream[:12]).sum()
     if context == "window":
         for first in range(11, len(stream) - 1, 11):
             nats += nats_of(model, [start, *stream[first : first + 12]])[1:].sum()
-    if context == "sliding":
+    else:
         # 6 of the 11 tokens after the start token are new.
         for first in range(6, len(stream) - 6, 6):
             nats += nats_of(model, [start, *stream[first : first + 12]])[6:].sum()
@@ -149,6 +133,7 @@ def test_scores_are_those_of_sequences_after_a_start_token(model, context):
 
 def test_prompts_are_texts_that_fit(model):
     task = task_of(model)
+    assert task is TASKS["adapted_causal_lm"] and task.generates == "text"
     assert task.prompts(["café".encode()], model, 12) == ["café"]
     with pytest.raises(ValueError, match="prompt 1 must have at most 12 tokens"):
         task.prompts([b"a", b"a" * 12], model, 12)

@@ -46,6 +46,7 @@ def settings(preset, questions, **more):
     }
 
 
+@pytest.mark.slow
 def test_its_inputs_are_those_of_the_model(preset, questions):
     experiment = Experiment(make_config(settings(preset, questions)))
     spec = experiment.task.example_spec(experiment, batch_size=2)
@@ -62,7 +63,6 @@ def test_its_inputs_are_those_of_the_model(preset, questions):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("model.num_layers", 3, "model.num_layers is 3, but the model of kind adapted_retriever"),
         ("trainer.gradient_accumulation_steps", 2, "for kind adapted_retriever it must be 1"),
         ("data.num_passages", 3, "does not use this key"),
     ],
@@ -73,17 +73,15 @@ def test_keys_that_do_not_apply(preset, questions, key, value, message):
 
 
 def test_a_language_model_is_no_retriever(questions, tmp_path):
-    model = rt_keras.adapt(write_llama(tmp_path), [FullHeads(4)])
-    model.save_to_preset(tmp_path / "preset")
+    rt_keras.adapt(write_llama(tmp_path), [FullHeads(4)]).save_to_preset(tmp_path / "preset")
     experiment = Experiment(make_config(settings(tmp_path / "preset", questions)))
     with pytest.raises(ValueError, match="only text embedders can be used here"):
         experiment.make_model()
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("rank", [None, 2])
-def test_trained_and_evaluated_on_the_command_line(preset, questions, tmp_path, rank, capsys):
-    keys = settings(preset, questions, **{"model.lora_rank": rank, "model.temperature": 0.1})
+@pytest.mark.slow
+def test_trained_and_evaluated_on_the_command_line(preset, questions, tmp_path, capsys):
+    keys = settings(preset, questions, **{"model.lora_rank": 2, "model.temperature": 0.1})
     keys |= {"schedule.warmup_steps": 0, "trainer.steps": 2, "trainer.validation_every": 2}
     sets = [word for x, y in keys.items() for word in ("--set", f"{x}={json.dumps(y)}")]
     output = tmp_path / "run"

@@ -27,23 +27,19 @@ def without_noise(context):
     return [token for token in context if token not in ruler.NOISE]
 
 
-@pytest.mark.parametrize("length", [64, 300])
-def test_the_answer_is_the_number_beside_the_needle(length):
+def test_the_answer_is_the_number_beside_the_needle():
     depths = set()
-    for context, question, answer in drawn(ruler.Needle, length):
+    for context, question, answer in drawn(ruler.Needle, 64):
         key = question[1:3]
         assert question == [ruler.QUESTION, *key, ruler.ANSWER]
         (place,) = places_of([ruler.NEEDLE, *key, *answer], context)
         assert len(without_noise(context)) == 10
         assert len(answer) == 7 and answer[0] > 0 and max(answer) < 10
         depths.add(place)
-    assert len(depths) > 3
-
-
-def test_the_noise_goes_on_behind_a_needle():
-    for context, _, _ in drawn(ruler.Needle, 100):
+        # The noise goes on behind a needle.
         noise = [token for token in context if token in ruler.NOISE]
         assert noise == [15 + i % 19 for i in range(len(noise))]
+    assert len(depths) > 3
 
 
 def test_all_needles_of_many_have_different_keys():
@@ -59,9 +55,8 @@ def test_all_needles_of_many_have_different_keys():
     assert len(asked) > 3
 
 
-@pytest.mark.parametrize("length", [64, 500])
-def test_all_variables_of_the_chain_have_the_number(length):
-    for context, question, answer in drawn(ruler.VariableTracking, length):
+def test_all_variables_of_the_chain_have_the_number():
+    for context, question, answer in drawn(ruler.VariableTracking, 64):
         said, value, number = without_noise(context), {}, question[1:6]
         assert question == [ruler.QUESTION, *number, ruler.ANSWER]
         while said:
@@ -75,7 +70,7 @@ def test_all_variables_of_the_chain_have_the_number(length):
         assert len(answer) == 5
 
 
-@pytest.mark.parametrize("length, times", [(512, 3), (4096, 3), (131072, 16)])
+@pytest.mark.parametrize("length, times", [(512, 3), (131072, 16)])
 def test_common_words_come_ten_times_as_often(length, times):
     for context, question, answer in drawn(ruler.CommonWords, length, batch=1):
         assert question == [ruler.QUESTION]
@@ -87,7 +82,7 @@ def test_common_words_come_ten_times_as_often(length, times):
         assert sorted(counts.values())[1:] == [times] * (len(counts) - 1)
 
 
-@pytest.mark.parametrize("length", [64, 1024, 131072])
+@pytest.mark.parametrize("length", [64, 131072])
 def test_frequent_words_follow_zipf(length):
     for context, _, answer in drawn(ruler.FrequentWords, length, batch=2):
         counts = collections.Counter(context).most_common()
@@ -96,8 +91,3 @@ def test_frequent_words_follow_zipf(length):
         zeta = sum(k**-2 for k in range(1, 10**5))
         for rank, (_, count) in enumerate(counts[1:4], start=2):
             assert count == pytest.approx(len(context) * rank**-2 / zeta, abs=1.01)
-
-
-def test_the_longest_sequences_are_drawn():
-    for task in (ruler.Needle, ruler.MultiKeyNeedle, ruler.VariableTracking):
-        assert len(list(drawn(task, task.greatest_length, batch=1))) == 1

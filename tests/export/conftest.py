@@ -1,0 +1,3 @@
+from tests.serving.conftest import served
+
+__all__ = ["served"]

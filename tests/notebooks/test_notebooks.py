@@ -1,0 +1,241 @@
+"""Every notebook runs from its first cell to its last, and is stored with what it printed."""
+
+import re
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+from tests.benchmarks.documents.test_pages import write_pages
+from tests.benchmarks.speech.test_training import write_speech
+from tests.data.test_idx_images import write_folder
+from tests.models.adapted.llama_folder import write_llama
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+# Run before the first cell.
+TRACE_FAST = """
+import sys
+sys.path.append("..")
+from tests.conftest import trace_fast
+trace_fast()
+"""
+
+
+def run(name, changes):
+    """Executes a notebook from its first cell to its last.
+
+    Args:
+        name: string, its file name without the suffix.
+        changes: dict from texts in its cells to their replacements. The result of training is not
+            tested, so a few steps are enough.
+
+    Returns:
+        The printed text, as one string, and the number of pictures.
+    """
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    for text, instead in changes.items():
+        assert any(text in cell.source for cell in notebook.cells), text
+        for cell in notebook.cells:
+            cell.source = cell.source.replace(text, instead)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(TRACE_FAST))
+    # Jupyter runs notebooks in their folder.
+    resources = {"metadata": {"path": str(NOTEBOOKS)}}
+    client = nbclient.NotebookClient(notebook, timeout=600, resources=resources)
+    client.execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert not any(output.output_type == "error" for output in outputs)
+    printed = "".join(output.get("text", "") for output in outputs)
+    return printed, sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+def test_each_notebook_is_run_by_a_test_and_stored_with_what_it_printed():
+    paths = sorted(NOTEBOOKS.glob("*.ipynb"))
+    assert len(paths) == 11
+    for path in paths:
+        assert f"test_{path.stem}" in globals()
+        notebook = nbformat.read(path, as_version=4)
+        assert_executed([cell for cell in notebook.cells if cell.cell_type == "code"])
+        assert notebook.cells[0].source.startswith("# ")
+        assert not re.search(r"/(tmp|home|root|Users|opt)/", path.read_text(encoding="utf-8"))
+
+
+def assert_executed(cells):
+    """`notebooks/execute.py` ran them in order, without an error, and left warnings out."""
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any(output.output_type == "error" for output in outputs)
+    assert not any(output.get("name") == "stderr" for output in outputs)
+
+
+@pytest.mark.slow
+def test_first_steps():
+    printed, pictures = run("first_steps", {"steps_per_epoch=100": "steps_per_epoch=4"})
+    assert "0.00% of" in printed and "def " in printed
+    assert pictures == 1
+
+
+@pytest.mark.slow
+def test_own_model():
+    printed, pictures = run("own_model", {"steps = 200": "steps = 10"})
+    assert "the loaded model agrees: True" in printed
+    assert "the exported model agrees: True" in printed
+    assert pictures == 1
+
+
+@pytest.mark.slow
+def test_adapt(tmp_path):
+    folder = write_llama(tmp_path / "llama", max_position_embeddings=512)
+    changes = {
+        "draw(9600)": "draw(320)",
+        "steps=200": "steps=3",
+        'Path("SmolLM2-135M")': f"Path({str(folder)!r})",
+    }
+    printed, pictures = run("adapt", changes)
+    assert pictures == 1
+    assert "a window and a cluster:" in printed and "of 37" in printed
+    assert "trained on 512 positions" in printed
+    # As adapted, and as loaded again.
+    assert printed.count("Once upon a time") == 2
+
+
+@pytest.mark.weekly
+def test_from_tensor2tensor():
+    printed, pictures = run("from_tensor2tensor", {})
+    assert float(re.search(r"largest difference of a logit: (\S+)", printed)[1]) < 2e-5
+    assert "bits per byte" in printed and "'It was" in printed
+    assert pictures == 1
+
+
+@pytest.mark.weekly
+def test_long_text(tmp_path):
+    folder = write_llama(tmp_path / "llama", max_position_embeddings=4096)
+    changes = {
+        '"gemma-3-270m"': repr(str(folder)),
+        'sampler="greedy"': 'sampler="greedy", jit_compile=False',
+        "[:12000]": "[:1500]",
+        "tokens[:4000]": "tokens[:1200]",
+    }
+    printed, pictures = run("long_text", changes)
+    assert pictures == 1
+    # With the blocks, and without them.
+    assert printed.count("barrel of") >= 2
+
+
+@pytest.mark.weekly
+def test_images():
+    changes = {
+        "num_layers=2": "num_layers=1",
+        "steps_per_epoch=200": "steps_per_epoch=4",
+        "range(2000)": "range(40)",
+    }
+    printed, pictures = run("images", changes)
+    assert "bits per value" in printed
+    assert pictures == 2
+
+
+SMALLER_IMAGES = """
+    "model.num_layers": 1,
+    "model.hidden_dim": 16,
+    "schedule.warmup_steps": 2,
+    "trainer.jit_compile": False,
+"""
+
+
+@pytest.mark.weekly
+def test_fashion_mnist(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+    write_folder(tmp_path / "idx", shape=(28, 28))
+    changes = {
+        "/usr/share/datasets/fashion-mnist": str(tmp_path / "idx"),
+        "steps = 1000": "steps = 8",
+        'changes = {"': f'changes = {{{SMALLER_IMAGES} "',
+    }
+    printed, pictures = run("fashion_mnist", changes)
+    assert "PNG: " in printed and "the model: " in printed
+    assert "equal to the output of the model: True" in printed
+    assert pictures == 1
+
+
+SMALLER_PAGES = """
+    "data.sequence_length": 128,
+    "model.num_encoder_layers": 1,
+    "model.num_layers": 1,
+    "model.local_routing.block_size": 8,
+    "model.local_routing.num_clusters": 4,
+    "model.local_routing.window_size": 8,
+    "model.local_routing.max_relative_distance": 15,
+    "model.local.block_size": 8,
+    "model.local.max_relative_distance": 23,
+    "schedule.warmup_steps": 2,
+    "trainer.jit_compile": False,
+"""
+
+
+@pytest.mark.weekly
+def test_manual_pages(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+    changes = {
+        '"../my/pages"': repr(str(write_pages(tmp_path / "pages"))),
+        "texts, 4096": "texts, 330",
+        "4094": "126",
+        "steps = 500": "steps = 8",
+        '"data.sequence_length": 512': '"data.sequence_length": 64',
+        "changes = {\n": "changes = {\n" + SMALLER_PAGES,
+        '"model.hidden_dim": 128': '"model.hidden_dim": 16',
+        "n > 1000": "n > 10",
+    }
+    printed, pictures = run("manual_pages", changes)
+    assert "pages for training" in printed and "nats per token of " in printed
+    assert "==== English" in printed and "==== Model" in printed
+    assert pictures == 1
+
+
+@pytest.mark.weekly
+def test_retrieval(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+    changes = {
+        '["docstrings", ': '["docstrings", "--limit", "300", ',
+        "steps = 250": "steps = 4",
+        "steps = 300": "steps = 4",
+        '"model.hidden_dim": 64': '"trainer.jit_compile": False, "model.hidden_dim": 16',
+        '"model.projection_dim"': '"model.num_layers": 1, "model.projection_dim"',
+        "steps // 10": "1",
+    }
+    printed, pictures = run("retrieval", changes)
+    assert "300 documents" in printed
+    assert "recall_at_1" in printed
+    assert "the right passage: " in printed
+    assert printed.count("What does dedent do, in textwrap?") == 2
+    assert pictures == 1
+
+
+@pytest.mark.weekly
+def test_speech(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+    changes = {
+        '"../my/prompts"': repr(str(write_speech(tmp_path / "prompts"))),
+        "steps = 1200": "steps = 8",
+        "changes = {\n": 'changes = {\n    "model.num_layers": 1, "schedule.warmup_steps": 2,\n',
+        '"model.hidden_dim": 192': '"trainer.jit_compile": False, "model.hidden_dim": 16',
+    }
+    printed, pictures = run("speech", changes)
+    assert "8 sentences, such as 'la'" in printed or "8 sentences, such as 'do'" in printed
+    assert "character error rate" in printed
+    assert pictures == 1
+
+
+@pytest.mark.weekly
+def test_whole_book():
+    changes = {
+        "steps = 400": "steps = 10",
+        "num_layers=2": "num_layers=1",
+        "jit_compile=True": "jit_compile=False",
+        "[:300_000]": "[:5_000]",
+    }
+    printed, pictures = run("whole_book", changes)
+    assert re.search(r"stateful: \d\.\d+ bits per byte of 5,000 bytes", printed)
+    assert re.search(r"5,000 tokens read; the state had \{\d+\} bytes after each chunk", printed)
+    assert "▸" in printed
+    assert pictures == 1

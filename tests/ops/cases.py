@@ -1,0 +1,411 @@
+"""The attention ops in one table, and for each the space of its inputs and options."""
+
+import typing
+
+import numpy as np
+from hypothesis import strategies as st
+
+from rt_keras import ops
+from tests.ops import checks, reference
+
+SMALL = st.integers(1, 12)
+SEEDS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], "int32")
+
+
+class Case(typing.NamedTuple):
+    """An op, and how to call it.
+
+    `options` are those of a usual call. `wide` are changes to see more than there is, and `exact`
+    changes for which rounding does not change who sees whom; each of `arrays` and options.
+    `space`, `of_arrays` and `patches` have a strategy by the name of an option, of an argument of
+    `arrays` and of a constant; `finish` changes what was drawn.
+    """
+
+    op: typing.Callable
+    equation: typing.Callable
+    options: dict
+    arrays: typing.Callable = checks.arrays
+    space: typing.Mapping = {}
+    of_arrays: typing.Mapping = {}
+    patches: typing.Mapping = {}
+    finish: typing.Callable = lambda draw, given, options: None
+    wide: typing.Mapping = {}
+    exact: typing.Mapping = {}
+    far: bool = True
+    shared: typing.Any = "may be"
+    cross: bool = False
+    grouped: typing.Any = False
+    # "option" or "always"; of "members", the choice depends on the future.
+    causal: str = "option"
+    drops: typing.Any = None
+    atol: float = 0.06
+    examples: int = 15
+
+
+def mask_kinds():
+    return st.sampled_from([None, "left", "right", "scattered", "a whole row"])
+
+
+def draw_case(draw, case):
+    """Draws inputs and options from the whole space of an op."""
+    given = {"length": draw(st.integers(1, 20)), "seed": draw(st.integers(0, 999))}
+    given["shared"] = case.shared is True or case.shared == "may be" and draw(st.booleans())
+    if case.cross and not given["shared"]:
+        given["keys"] = draw(st.integers(1, 20))
+    if case.far:
+        given["far"] = draw(st.sampled_from([None, 1, 4, 30]))
+    given |= {name: draw(values) for name, values in case.of_arrays.items()}
+    options = {name: draw(values) for name, values in case.space.items()}
+    if case.causal != "always":
+        options["causal"] = draw(st.booleans())
+    case.finish(draw, given, options)
+    # Local attention to the queries themselves needs as many values as queries.
+    has_groups = case.grouped is True or case.grouped == "of keys" and not given["shared"]
+    grouped = has_groups and draw(st.booleans())
+    inputs = case.arrays(**given, **({"heads": 4} if grouped else {}))
+    if grouped:
+        inputs = with_two_key_heads(inputs)
+    for name, of in (("query_mask", "query"), ("key_mask", "value")):
+        length = inputs[of].shape[2]
+        options[name] = checks.mask(draw(mask_kinds()), length, seed=draw(st.integers(0, 9)))
+    if draw(st.booleans()) and inputs["query"].shape[2] == inputs["value"].shape[2]:
+        options["key_mask"] = options["query_mask"]
+    return inputs, options
+
+
+OF_KEY_HEADS = {"key": 1, "value": 1, "centroids": 0, "load_bias": 0}
+
+
+def with_two_key_heads(inputs):
+    """Inputs of four heads, two of which share keys and values."""
+    of_keys = {name: axis for name, axis in OF_KEY_HEADS.items() if inputs.get(name) is not None}
+    return {**inputs, **{name: inputs[name].take([0, 2], axis) for name, axis in of_keys.items()}}
+
+
+def of_each_head(equation):
+    """The equation where key heads serve several heads."""
+
+    def repeated(**given):
+        heads = given["query"].shape[1]
+        for name, axis in OF_KEY_HEADS.items():
+            x = given.get(name)
+            if x is not None:
+                given[name] = np.repeat(x, heads // x.shape[axis], axis)
+        return equation(**given)
+
+    return repeated
+
+
+def usual(name, length=18, **arrays):
+    """The case of a name, its inputs and its options with padding."""
+    case = CASES[name]
+    far = {"far": 2} if case.far else {}
+    inputs = case.arrays(length=length, shared=case.shared is True, **far, **arrays)
+    mask = checks.mask("scattered", length, batch=inputs["query"].shape[0])
+    options = {**case.options, "query_mask": mask}
+    if case.causal != "always":
+        options["causal"] = True
+    if case.shared is not True:
+        options["key_mask"] = mask
+    return case, inputs, options
+
+
+def changed(case, by, length, **arrays):
+    """Inputs and options with changes of `case.wide` or `case.exact`."""
+    of_arrays = {name: x for name, x in by.items() if name in ("clusters", "rounds", "margin")}
+    options = {name: x for name, x in by.items() if name not in of_arrays}
+    far = {"far": 2} if case.far else {}
+    shared = case.shared is True
+    inputs = case.arrays(length=length, shared=shared, **{**far, **of_arrays, **arrays})
+    return inputs, {**case.options, **options}
+
+
+def clustered_arrays(clusters=3, **options):
+    return checks.arrays(clusters=clusters, **options)
+
+
+def nearest_arrays(clusters=3, strength=1, margin=0, **options):
+    """A strong bias makes clusters uneven; no vector is closer to a border than a margin."""
+    found = checks.arrays(clusters=clusters, load_bias=True, **options)
+    found["load_bias"] *= strength
+    rng = np.random.default_rng(4)
+    for name in ("query", "key"):
+        x = found[name]
+        while x is not None and margin:
+            scores = np.einsum("bhnd,hcd->bhnc", reference.normalize(x), found["centroids"])
+            scores += found["load_bias"][:, None]
+            close = np.min(np.diff(np.sort(scores)), axis=-1) < margin
+            if not close.any():
+                break
+            x[close] = rng.normal(size=x[close].shape)
+    return found
+
+
+def finish_nearest(draw, given, options):
+    options["num_probes"] = draw(st.integers(1, given["clusters"]))
+    if given["shared"] and draw(st.booleans()):
+        options["routed_key"] = "previous_query"
+
+
+def nearest(use_query_key_norm=True, **given):
+    return reference.nearest(**given, normalized=use_query_key_norm)
+
+
+def finish_local(draw, given, options):
+    """One dimension, a grid, or blocks of keys of another size."""
+    size, form = options["block_size"], draw(st.sampled_from(["blocks"] * 3 + ["grid", "keys"]))
+    if form == "blocks" and draw(st.booleans()):
+        options["sliding_window"] = draw(st.integers(1, options["look_back"] * size + 1))
+    if form == "grid":
+        grid = draw(st.sampled_from([(3, 2), (2, 3), (4, 1), (2, 1, 2)]))
+        options["grid"], given["length"] = grid, size * int(np.prod(grid))
+        options["look_back"] = tuple(draw(st.integers(0, 2)) for _ in grid)
+    if form == "keys":
+        options["key_block_size"], options["causal"] = draw(st.integers(1, 5)), False
+        if options["key_block_size"] != size:
+            given["shared"] = False
+        blocks = -(-given["length"] // size)
+        given["keys"] = blocks * options["key_block_size"]
+        if given["shared"]:
+            given["length"] = given["keys"]
+
+
+def hashed_arrays(length, bits=2, heads=2, **options):
+    found = checks.arrays(length, heads=heads, **options)
+    return {**found, "projections": np.random.default_rng(7).normal(size=(heads, bits, 6))}
+
+
+def lsh_arrays(length, rounds=2, buckets=4, heads=2, **options):
+    found = checks.arrays(length, heads=heads, **options)
+    rotations = np.random.default_rng(7).normal(size=(heads, rounds, 6, buckets // 2))
+    return {**found, "rotations": rotations}
+
+
+def random(query, key, value, **options):
+    seeds = SEEDS[: query.shape[1]]
+    return ops.random_attention(query, key, value, routing_seed=seeds, **options)
+
+
+def equation_of_random(query, key, value, **options):
+    seeds = SEEDS[: query.shape[1]]
+    return reference.random(query, key, value, routing_seed=seeds, **options)
+
+
+def grouped(projections, num_clusters, query_mask=None, iterations=10, **given):
+    found = {"num_clusters": num_clusters, "iterations": iterations, "mask": query_mask}
+    groups = ops.hamming_groups(given["query"], projections, **found).numpy()
+    options = {"num_clusters": num_clusters, "query_mask": query_mask}
+    return reference.grouped(groups=groups, **options, **given)
+
+
+def finish_grouped(draw, given, options):
+    if options["causal"] and options["top_k"] is None:
+        options["causal"] = False
+
+
+def delta_arrays(length, batch=2, heads=2, seed=0, **options):
+    """Keys have length 1."""
+    inputs = checks.arrays(length, batch=batch, heads=heads, seed=seed, **options)
+    inputs["key"] /= np.linalg.norm(inputs["key"], axis=-1, keepdims=True)
+    rng = np.random.default_rng(seed + 10)
+    inputs["log_decay"] = -rng.exponential(size=(batch, heads, length))
+    inputs["beta"] = rng.uniform(size=(batch, heads, length))
+    return inputs
+
+
+def gated_delta(block_size=64, **given):
+    return reference.gated_delta(**given)
+
+
+def native_arrays(length, batch=2, heads=2, seed=0, **options):
+    inputs = checks.arrays(length, batch=batch, heads=heads, seed=seed, **options)
+    gates = np.random.default_rng(seed + 10).uniform(size=(batch, heads, length, 3))
+    return {**inputs, "gates": gates}
+
+
+WINDOWS = {"space": {"window_size": SMALL}, "of_arrays": {"clusters": st.integers(1, 6)}}
+PARTS = {"rt_keras.ops.attend.PART_SIZE": st.sampled_from([128, 1, 2])}
+MEMBERS = {
+    "cross": True,
+    "causal": "members",
+    "patches": PARTS,
+    "wide": {"window_size": 40},
+    # Every position is a member.
+    "exact": {"window_size": 18},
+}
+NEAREST = {
+    "arrays": nearest_arrays,
+    "space": {**WINDOWS["space"], "use_query_key_norm": st.booleans()},
+    "of_arrays": {**WINDOWS["of_arrays"], "strength": st.sampled_from([0, 1, 5])},
+    "finish": finish_nearest,
+    "patches": {
+        "rt_keras.ops.nearest_windows.MAX_BLOCK_SIZE": st.sampled_from([128, 1, 2, 3]),
+        "rt_keras.ops.ranks.RUN_SIZE": st.sampled_from([32, 2, 3]),
+    },
+    "wide": {"window_size": 40, "clusters": 30},
+    "exact": {"margin": 0.2},
+    "grouped": True,
+    "drops": {"window_size": 3},
+    "examples": 30,
+}
+CASES = {
+    "full": Case(
+        ops.full_attention,
+        reference.full,
+        {},
+        cross=True,
+        drops={},
+        grouped=True,
+        atol=0.03,
+        examples=25,
+    ),
+    "local": Case(
+        ops.local_attention,
+        reference.local,
+        {"block_size": 4},
+        space={"block_size": st.integers(1, 6), "look_back": st.integers(0, 2)},
+        finish=finish_local,
+        patches=PARTS,
+        wide={"block_size": 9, "look_back": 3},
+        grouped="of keys",
+        drops={"block_size": 3},
+        atol=0.03,
+        examples=40,
+    ),
+    "strided": Case(
+        ops.strided_attention,
+        reference.strided,
+        {"stride": 3},
+        space={"stride": SMALL, "outside": st.sampled_from([None, lambda i, j: abs(i - j) < 4])},
+        wide={"stride": 30},
+        grouped=True,
+        drops={"stride": 2},
+        atol=0.03,
+    ),
+    "nearest": Case(
+        ops.nearest_attention, nearest, {"window_size": 4, "num_probes": 2}, shared=False, **NEAREST
+    ),
+    "nearest with shared keys": Case(
+        ops.nearest_attention, nearest, {"window_size": 4}, shared=True, **NEAREST
+    ),
+    "balanced": Case(
+        ops.balanced_attention,
+        reference.balanced,
+        {"window_size": 5},
+        clustered_arrays,
+        examples=25,
+        **WINDOWS,
+        **MEMBERS,
+        # Where several clusters choose a position, one may drop what another keeps.
+        drops={"window_size": 5, "clusters": 1},
+    ),
+    "cluster strided": Case(
+        ops.cluster_strided_attention,
+        reference.cluster_strided,
+        {"window_size": 5},
+        clustered_arrays,
+        **WINDOWS,
+        **MEMBERS,
+        drops={"window_size": 5, "clusters": 1},
+    ),
+    "hashed": Case(
+        ops.hashed_attention,
+        reference.hashed,
+        {"num_buckets": 4, "window_size": 5},
+        hashed_arrays,
+        space={"window_size": SMALL, "num_buckets": st.integers(1, 6)},
+        of_arrays={"bits": st.integers(1, 3)},
+        **MEMBERS,
+        drops={"window_size": 5, "num_buckets": 1},
+    ),
+    "random": Case(
+        random,
+        equation_of_random,
+        {"num_clusters": 3, "window_size": 5},
+        space={"window_size": SMALL, "num_clusters": st.integers(1, 5)},
+        **{**MEMBERS, "causal": "option"},
+        drops={"window_size": 5, "num_clusters": 1},
+    ),
+    "clustered": Case(
+        ops.clustered_attention,
+        grouped,
+        {"num_clusters": 3, "top_k": 4},
+        hashed_arrays,
+        space={
+            "num_clusters": st.integers(1, 6),
+            "iterations": st.integers(1, 4),
+            "top_k": st.sampled_from([None, 1, 4, 30]),
+        },
+        of_arrays={"bits": st.integers(4, 40)},
+        finish=finish_grouped,
+        cross=True,
+        far=False,
+        causal="members",
+        wide={"num_clusters": 40, "top_k": 32},
+        exact={"num_clusters": 1, "top_k": 18},
+        drops={"top_k": None},
+    ),
+    "lsh": Case(
+        ops.lsh_attention,
+        reference.lsh,
+        {"block_size": 4},
+        lsh_arrays,
+        space={"block_size": SMALL},
+        of_arrays={"rounds": st.integers(1, 4), "buckets": st.sampled_from([2, 4, 6])},
+        shared=True,
+        far=False,
+        causal="members",
+        wide={"block_size": 40},
+        # In one round: in several, a key is dropped from each by itself.
+        drops={"block_size": 9, "rounds": 1},
+    ),
+    "causal clustered": Case(
+        ops.causal_clustered_attention,
+        reference.causal_clustered,
+        {"block_size": 4},
+        nearest_arrays,
+        space={"block_size": SMALL},
+        of_arrays={"clusters": st.integers(1, 6)},
+        patches={"rt_keras.ops.causal_clustered.RUN_SIZE": st.sampled_from([32, 2, 3])},
+        far=False,
+        causal="always",
+        wide={"block_size": 40, "clusters": 30},
+        exact={"clusters": 1},
+        drops={},
+    ),
+    "gated delta": Case(
+        ops.gated_delta_rule,
+        gated_delta,
+        {"block_size": 4},
+        delta_arrays,
+        space={"block_size": SMALL},
+        shared=False,
+        far=False,
+        causal="always",
+        wide={"block_size": 64},
+    ),
+    "native sparse": Case(
+        ops.native_sparse_attention,
+        reference.native_sparse,
+        {"block_size": 4, "num_blocks": 4, "window_size": 5},
+        native_arrays,
+        space=dict.fromkeys(("block_size", "num_blocks", "window_size"), SMALL),
+        shared=False,
+        far=False,
+        causal="always",
+        wide={"num_blocks": 30, "window_size": 30},
+        # All blocks are selected.
+        exact={"num_blocks": 6},
+        examples=8,
+    ),
+}
+
+
+def rounded(case):
+    """Inputs and options for lower precision."""
+    inputs, options = changed(case, case.exact, length=11)
+    if "rotations" in inputs:
+        # All positions share one bucket and one chunk.
+        inputs["rotations"] = np.zeros_like(inputs["rotations"])
+        options["block_size"] = 11
+    return inputs, {**options, **({} if case.causal == "always" else {"causal": True})}

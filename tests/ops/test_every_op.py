@@ -1,0 +1,146 @@
+"""What holds for every attention op of `cases.CASES`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ops import cases, checks
+from tests.ops.cases import CASES, usual
+
+NAMES = pytest.mark.parametrize("name", CASES)
+# Full attention takes chunks of queries, and what is left out attends as "balanced" does.
+IN_CHUNKS = [
+    *("local", "strided", "nearest", "nearest with shared keys"),
+    *("balanced", "clustered", "lsh", "causal clustered"),
+]
+
+
+@NAMES
+def test_any_case_has_the_equation_and_its_gradient(name):
+    case = CASES[name]
+
+    @settings(max_examples=case.examples, derandomize=True)
+    @given(data=st.data())
+    def holds(data):
+        inputs, options = cases.draw_case(data.draw, case)
+        with pytest.MonkeyPatch.context() as patch:
+            for constant, values in case.patches.items():
+                patch.setattr(constant, data.draw(values))
+            checks.holds(case.op, cases.of_each_head(case.equation), inputs, **options)
+
+    holds()
+
+
+@NAMES
+def test_one_position_a_window_of_more_than_all_and_a_row_of_padding(name):
+    case = CASES[name]
+    for length, padding in ((1, None), (7, None), (7, "a whole row")):
+        inputs, options = cases.changed(case, case.wide, length)
+        mask = "query_mask" if case.shared is True else "key_mask"
+        options[mask] = checks.mask(padding, length)
+        checks.holds(case.op, case.equation, inputs, **options)
+
+
+@NAMES
+def test_the_future_changes_nothing_that_a_causal_op_sees(name):
+    case, inputs, options = usual(name)
+    if case.causal == "members":
+        assert not np.triu(checks.attention_of(case.op, inputs, options), k=1).any()
+        return
+    for start in (1, 8, 17):
+        assert checks.past_is_untouched(case.op, inputs, start, **options)
+    if case.causal == "option":
+        options["causal"] = False
+        assert not checks.past_is_untouched(case.op, inputs, 8, **options)
+
+
+@NAMES
+def test_one_trace_serves_every_batch_size_and_length(name):
+    case, _, options = usual(name)
+    masks = {mask: options.pop(mask) for mask in ("query_mask", "key_mask") if mask in options}
+
+    def inputs(length):
+        batch = 1 + length % 3
+        _, found, _ = usual(name, length, batch=batch)
+        found = {name: x for name, x in found.items() if x is not None}
+        return {**found, **dict.fromkeys(masks, checks.mask("scattered", length, batch))}
+
+    checks.holds_for_unknown_shapes(case.op, (8, 1, 13), inputs, **options)
+
+
+@NAMES
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_lower_precision(name, dtype):
+    case = CASES[name]
+    inputs, options = cases.rounded(case)
+    atol = 1e-5 if dtype == tf.float32 else case.atol
+    checks.holds_in_lower_precision(case.op, case.equation, inputs, dtype, atol, **options)
+
+
+@NAMES
+def test_numpy_arguments(name):
+    case, inputs, options = usual(name, 7)
+    checks.takes_numpy(case.op, case.equation, inputs, **options)
+
+
+@pytest.mark.slow
+@NAMES
+def test_xla_computes_the_same(name):
+    case, inputs, options = usual(name)
+    checks.holds_compiled(case.op, inputs, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_CHUNKS)
+def test_chunks_of_memory_give_what_all_at_once_does(name, monkeypatch):
+    case, inputs, options = usual(name, heads=4)
+    if case.grouped:
+        inputs = cases.with_two_key_heads(inputs)
+    checks.holds_in_chunks(case.op, inputs, monkeypatch, **options)
+
+
+@pytest.mark.parametrize(
+    "name, in_chunks",
+    [
+        *((name, False) for name, case in CASES.items() if case.drops is not None),
+        *(("full", True), ("local", True), ("balanced", True)),
+        pytest.param("nearest", True, marks=pytest.mark.slow),
+    ],
+)
+def test_dropout(name, in_chunks, monkeypatch):
+    case = CASES[name]
+    inputs, options = cases.changed(case, case.drops, 9, batch=1)
+    if case.causal == "option":
+        options["causal"] = True
+    if in_chunks:
+        checks.at_most_logits(1, monkeypatch)
+    checks.drops_out(case.op, inputs, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, length, arrays, options, most",
+    [
+        # n² is at least 32 times as much. XLA is given 5 indices for each relative logit.
+        ("local", 4096, {"far": 4}, {"block_size": 16}, 6 * 2 * 16),
+        ("strided", 1024, {"far": 4}, {"stride": 32}, 4 * 2 * 32),
+        ("nearest", 4096, {"clusters": 32}, {"window_size": 16}, 4 * 2 * 2 * 16),
+        ("nearest", 4096, {"clusters": 32, "far": 4}, {"window_size": 16}, 20 * 2 * 2 * 16),
+        ("nearest with shared keys", 4096, {"clusters": 32}, {"window_size": 16}, 4 * 2 * 16),
+        ("balanced", 4096, {"clusters": 64, "far": 4}, {"window_size": 16}, 8 * 2 * 16),
+        ("clustered", 2048, {"bits": 8}, {"num_clusters": 8, "top_k": 8}, 2 * 32 * 8),
+        ("causal clustered", 2048, {"clusters": 8}, {"block_size": 32}, 2 * 2 * (32 + 8)),
+        ("gated delta", 2048, {}, {"block_size": 32}, 2 * 2 * 32),
+        ("native sparse", 2048, {}, {"block_size": 32, "window_size": 32}, 2 * 32 * (4 + 2)),
+    ],
+)
+def test_no_tensor_has_all_pairs_of_positions(name, length, arrays, options, most):
+    case = CASES[name]
+    options = {**case.options, **options}
+    if case.causal == "option":
+        options["causal"] = True
+    shared = case.shared is True
+    inputs = case.arrays(length=length, shared=shared, batch=1, **arrays)
+    assert checks.largest_tensor(case.op, inputs, **options) <= most * length < length**2
