@@ -5,7 +5,7 @@ import pytest
 from rt_keras import cli
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_table_has_all_controls(retrieval_folder, tmp_path, capsys):
     for split in ("train", "test"):
         lines = [

@@ -20,7 +20,7 @@ def test_heads_have_the_window_and_clusters_fill_the_sequence():
             assert group.max_relative_distance == 8
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_steps_train_the_model_and_move_its_centroids_and_generation_writes_last_tokens():
     step = models.prepare_step("nearest_shared", batch=2, **SIZES)
     cells = [cell.cell_contents for cell in step.__closure__]

@@ -4,7 +4,7 @@ from rt_keras.benchmarks import repetition
 from tests.benchmarks.checks import parse
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_memory_keeps_more_than_a_query_sees(monkeypatch, capsys):
     sizes = {"PASSAGE": 12, "TRAINED_LENGTH": 64, "CHUNK": 32, "BLOCK_SIZE": 8, "VOCABULARY": 32}
     for name, size in sizes.items():

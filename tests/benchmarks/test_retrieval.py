@@ -9,7 +9,7 @@ WORDS = {"train": ["sky", "sea", "cat", "dog"], "validation": ["sun", "air"]}
 WORDS["test"] = ["tree", "rock"]
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_bm25_finds_the_passages_of_tests_which_come_first(tmp_path, capsys):
     for split, words in WORDS.items():
         texts = {word: f"It is said that a {word} is here." for word in words}

@@ -9,7 +9,7 @@ from rt_keras.layers.head_divergence import head_divergences
 from tests.layers import checks
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_first_pair_of_each_two_kinds_is_compared():
     keras.utils.set_random_seed(0)
     x = inputs = keras.Input([12, 8])

@@ -7,7 +7,7 @@ from rt_keras.retrieval import read_index
 from tests.cli.checks import assert_one_line
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_questions_get_their_passages(run, retrieval_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
     line = {"question": "what is blue", "answers": ["sky"], "documents": ["sky"]}

@@ -6,7 +6,7 @@ from rt_keras.data import SentencePieceTokenizer
 from tests.cli.checks import assert_one_line
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_vocabulary_is_made_from_the_texts_of_the_training_split(run, tmp_path):
     line = {"question": "why, Zoe?", "answers": ["Yes"], "passages": ["Xerxes"], "negatives": []}
     (tmp_path / "train.jsonl").write_text(f"{json.dumps(line)}\n" * 3)

@@ -84,7 +84,7 @@ def commit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", sampled(pairs(), 60, commit()), ids=label)
+@pytest.mark.parametrize("case", sampled(pairs(), 40, commit()), ids=label)
 def test_two_options_drawn_by_the_commit(case):
     is_right_or_refused(*case, sizes=(7,), starts=(9,))
 

@@ -142,7 +142,7 @@ def test_neither_later_positions_nor_padding_change_outputs(name):
     assert not np.any(outputs[0][1, :, 15:])
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 def test_unions_of_any_sets_train_compiled_by_xla_and_are_saved(tmp_path):
     tokens, x = keras.Input([LENGTH, 8]), checks.random(2, LENGTH, 8)

@@ -172,7 +172,7 @@ def sines():
     return [encode_wav(0.5 * np.sin(6.28 * hertz * times), 16_000) for hertz in (300, 2000)]
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_it_learns_to_tell_sounds_apart():
     heads = [RoutingHeads(2, 2, 8)]
     model = make_model(make_preprocessor(sequence_length=16, label_length=3), head_groups=heads)

@@ -4,7 +4,7 @@ from rt_keras.benchmarks import approximate
 from tests.benchmarks.checks import parse, rows
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_models_are_trained_adapted_and_distilled(monkeypatch, capsys):
     # Without a process of its own.
     monkeypatch.setattr(approximate, "_measure_alone", approximate._measure)

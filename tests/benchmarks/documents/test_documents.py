@@ -6,7 +6,7 @@ from tests.benchmarks.checks import parse, rows, train_here
 from tests.benchmarks.documents.test_pages import write_pages, write_vocabulary
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_model_learns_is_scored_by_its_translations_and_has_a_row(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
     train_here(monkeypatch, documents, train)

@@ -7,7 +7,7 @@ from tests.benchmarks.checks import parse, rows, train_here
 from tests.data.test_idx_images import write_folder, write_idx
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_model_learns_and_has_a_row_beside_a_codec(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
     train_here(monkeypatch, images, train)

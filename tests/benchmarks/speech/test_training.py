@@ -23,7 +23,7 @@ def write_speech(folder):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_model_learns_and_other_heads_replace_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
     train_here(monkeypatch, speech, train)

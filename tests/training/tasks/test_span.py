@@ -8,7 +8,7 @@ from tests.data.checks import write_questions
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_batches_are_as_specified(tmp_path):
     write_questions(tmp_path, train=8, validation=5)
     settings = {**TINY, "model.kind": "span", "data.name": "squad", "data.data_dir": str(tmp_path)}

@@ -30,7 +30,7 @@ def test_batches_are_as_specified(settings):
     assert_batches_are_as_specified(make_config(settings))
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_classifier_starts_from_a_masked_language_model(settings, tiny_settings, tmp_path):
     of_texts = {name: value for name, value in tiny_settings.items() if name.startswith("data.")}
     steps = {"trainer.steps": 2, "trainer.validation_every": 2}
