@@ -35,7 +35,7 @@ from tests.contract.models import (
 from tests.contract.ways import agree
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
-# The others run end to end.
+# The others are slow.
 ALWAYS = ("FullHeads",)
 KINDS = [
     pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.slow]) for name in layers()

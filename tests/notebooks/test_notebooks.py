@@ -49,6 +49,11 @@ def run(name, changes):
     return printed, sum("image/png" in output.get("data", {}) for output in outputs)
 
 
+@pytest.fixture(autouse=True)
+def prepared_data_sets_are_deleted(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+
+
 def test_each_notebook_is_run_by_a_test_and_stored_with_what_it_printed():
     paths = sorted(NOTEBOOKS.glob("*.ipynb"))
     assert len(paths) == 11
@@ -144,8 +149,7 @@ SMALLER_IMAGES = """
 
 
 @pytest.mark.weekly
-def test_fashion_mnist(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+def test_fashion_mnist(tmp_path):
     write_folder(tmp_path / "idx", shape=(28, 28))
     changes = {
         "/usr/share/datasets/fashion-mnist": str(tmp_path / "idx"),
@@ -174,8 +178,7 @@ SMALLER_PAGES = """
 
 
 @pytest.mark.weekly
-def test_manual_pages(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+def test_manual_pages(tmp_path):
     changes = {
         '"../my/pages"': repr(str(write_pages(tmp_path / "pages"))),
         "texts, 4096": "texts, 330",
@@ -193,8 +196,7 @@ def test_manual_pages(tmp_path, monkeypatch):
 
 
 @pytest.mark.weekly
-def test_retrieval(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+def test_retrieval():
     changes = {
         '["docstrings", ': '["docstrings", "--limit", "300", ',
         "steps = 250": "steps = 4",
@@ -212,8 +214,7 @@ def test_retrieval(tmp_path, monkeypatch):
 
 
 @pytest.mark.weekly
-def test_speech(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+def test_speech(tmp_path):
     changes = {
         '"../my/prompts"': repr(str(write_speech(tmp_path / "prompts"))),
         "steps = 1200": "steps = 8",
