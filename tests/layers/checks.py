@@ -76,6 +76,7 @@ def config_makes_an_equal_layer(layer, *inputs, **options):
     copy(*inputs, **options)
     copy.set_weights(layer.get_weights())
     np.testing.assert_array_equal(copy(*inputs, **options), expected)
+    np.testing.assert_allclose(copy.losses, layer.losses, rtol=1e-6)
 
 
 def gradients(layer, *inputs, **options):
