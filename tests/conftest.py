@@ -40,8 +40,7 @@ def pytest_collection_finish(session):
     from tensorflow.python.util import tf_stack
 
     trace_fast()
-    if "not slow" in session.config.option.markexpr:
-        skip_optimization()
+    skip_optimization()
     # TensorFlow keeps the call stack of every operation; pytest's make half of what a compiled
     # function holds on to. All operations share one.
     stack = tf_stack.extract_stack()
@@ -61,10 +60,9 @@ def trace_fast():
 
 
 def skip_optimization():
-    """Slow tests compare bits with those of other processes."""
+    """Most functions run only once, and XLA optimizes few of them."""
     import tensorflow as tf
 
-    # Most functions run only once, and few are optimized by XLA.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
@@ -169,7 +167,7 @@ def tokenizer(request):
 
 
 def made_once(tmp_path_factory, name, make):
-    """A folder of all workers, which the first to want it makes; not to be changed."""
+    """A folder or file of all workers, which the first to want it makes; not to be changed."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent

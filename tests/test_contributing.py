@@ -82,53 +82,6 @@ def patched(text, diff):
     return text
 
 
-def output(folder, command, page, new, changed):
-    """Runs Python in a copy of the project with the page's files; returns the output."""
-    for name in ("rt_keras", "configs", "tests"):
-        shutil.copytree(ROOT / name, folder / name)
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    for path in new:
-        (folder / path).write_text(block(page, "python", path))
-    for path in changed:
-        change = block(page, "diff", path)
-        (folder / path).write_text(patched((folder / path).read_text(), change))
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    result = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
-HEADS_PAGE, TASK_PAGE = "add_heads.md", "add_task.md"
-NEW_HEADS = ["rt_keras/ops/first.py", "rt_keras/layers/first_heads.py"]
-CHANGED_BY_HEADS = ["rt_keras/layers/__init__.py", "rt_keras/models/head_kinds.py"]
-
-
-def test_the_heads_of_the_example_are_in_the_suite_of_the_contract(tmp_path):
-    suite = [f"tests/contract/test_{name}.py" for name in ("options", "claims", "models")]
-    options = [
-        "-m",
-        "not weekly",
-        "-k",
-        "FirstHeads",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-    ]
-    command = ["-m", "pytest", *suite, *options]
-    printed = output(tmp_path, command, HEADS_PAGE, NEW_HEADS, CHANGED_BY_HEADS)
-    assert re.search(r"\b[1-9]\d+ passed", printed), printed
-
-
-def test_the_heads_of_the_example_are_made_like_any_other(tmp_path):
-    printed = output(tmp_path, ["-c", HEADS], HEADS_PAGE, NEW_HEADS, CHANGED_BY_HEADS)
-    assert printed.splitlines() == [
-        "model.first.num_keys is 0 (int); it must be an integer of at least 1",
-        "keys that every query sees",
-    ]
-
-
 UNION = """
 import keras
 import numpy as np
@@ -154,14 +107,59 @@ except ValueError as error:
 """
 
 
-def test_a_union_of_sets_is_a_kind_of_heads(tmp_path):
-    new = ["rt_keras/layers/local_strided_heads.py"]
-    assert output(tmp_path, ["-c", UNION], HEADS_PAGE, new, []).splitlines() == [
+# Files of each page, which are new or change.
+EXAMPLES = {
+    "add_heads.md": (
+        *("rt_keras/ops/first.py", "rt_keras/layers/first_heads.py"),
+        *("rt_keras/layers/__init__.py", "rt_keras/models/head_kinds.py"),
+        "rt_keras/layers/local_strided_heads.py",
+    ),
+    "add_task.md": (
+        "rt_keras/training/tasks/backward_lm.py",
+        "rt_keras/training/tasks/__init__.py",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the project with the files of all examples."""
+    folder = tmp_path_factory.mktemp("copy")
+    for name in ("rt_keras", "configs", "tests"):
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for page, paths in EXAMPLES.items():
+        for path in paths:
+            if (folder / path).exists():
+                text = patched((folder / path).read_text(), block(page, "diff", path))
+            else:
+                text = block(page, "python", path)
+            (folder / path).write_text(text)
+    return folder
+
+
+def output(folder, *command):
+    """Runs Python in the copy; returns the output."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    result = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_the_heads_of_the_example_are_in_the_suite_of_the_contract(copy):
+    suite = [f"tests/contract/test_{name}.py" for name in ("options", "claims", "models")]
+    options = ["-m", "not weekly", "-k", "FirstHeads", "-q", "-p", "no:cacheprovider"]
+    printed = output(copy, "-m", "pytest", *suite, *options)
+    assert re.search(r"\b[1-9]\d+ passed", printed), printed
+
+
+def test_the_heads_a_union_and_the_task_of_the_examples_are_made_like_any_others(copy):
+    first, keys, union, scores = output(copy, "-c", HEADS + UNION + TASK).splitlines()
+    assert first == "model.first.num_keys is 0 (int); it must be an integer of at least 1"
+    assert keys == "keys that every query sees"
+    assert union == (
         "LocalStridedHeads: stride must be an integer of at least 1. Received: stride=0"
-    ]
-
-
-def test_the_task_of_the_example_is_made_and_scored_like_any_other(tmp_path):
-    task, table = (f"rt_keras/training/tasks/{name}.py" for name in ("backward_lm", "__init__"))
-    printed = output(tmp_path, ["-c", TASK], TASK_PAGE, [task], [table])
-    assert printed.startswith("9 ['bits_per_byte', "), printed
+    )
+    assert scores.startswith("9 ['bits_per_byte', ")

@@ -31,7 +31,7 @@ def test_the_defaults_are_the_published_comparison():
     assert tuple(args.kinds) == operations.KINDS == tuple(kinds.ATTENTION)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_table_figures_and_plot_of_a_small_run(tmp_path, capsys):
     options = ["--kinds", "nearest_shared", "--lengths", 32, "--window", 16, "--rivals"]
     options += ["--heads", 2, "--depth", 4, "--repeats", 3, "--threads", 1]

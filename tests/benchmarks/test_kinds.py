@@ -43,7 +43,7 @@ BLOCKS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("kind", EXPECTED)
 def test_a_kind_runs_what_its_name_says_with_its_gradients(kind):
     query, key, value, upstream = (noise(seed, 1, 2, 24, 4) for seed in range(4))
@@ -59,7 +59,7 @@ def test_a_kind_runs_what_its_name_says_with_its_gradients(kind):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_kinds_with_blocks_are_those_of_the_layers(kind):
     sizes = {"length": 1024, "heads": 2, "depth": 4, "window": 256}

@@ -318,7 +318,7 @@ for update, update_inside in (("mean", True), ("count", False)):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_replicas_make_the_update_of_one_device():
     states = found_on_two_replicas(MIRRORED)
     assert len(states) == 4

@@ -1,4 +1,5 @@
-import json
+"""What `rt-keras quickstart` refuses; `.ci/run` runs it whole."""
+
 import shutil
 
 import pytest
@@ -12,7 +13,7 @@ from tests.cli.checks import assert_one_line
 
 
 @pytest.mark.slow
-def test_a_trained_model_is_scored_sampled_and_exported_and_its_export_compared(
+def test_an_export_with_other_scores_is_an_error(
     run, tiny_settings, tiny_run, tmp_path, monkeypatch
 ):
     # A run that has finished.
@@ -20,23 +21,13 @@ def test_a_trained_model_is_scored_sampled_and_exported_and_its_export_compared(
     monkeypatch.setattr(
         training, "train", lambda _, folder: shutil.copytree(tiny_run, folder) and {}
     )
-    folder, figures = tmp_path / "quickstart", tmp_path / "figures.json"
-    status, output, error = run("quickstart", "--output", folder, "--json", figures)
-    assert status == 0, error
-    found = json.loads(figures.read_text())
-    assert found["export_agrees"] and found["sample"] in output
-    assert found["bits_per_byte"] == found["evaluation"]["bits_per_byte"]
-    assert f"gzip -9 {found['gzip_bits_per_byte']:.4f} bits per byte" in output
-    exported = folder / "saved_model" / "1"
-    assert (exported / "saved_model.pb").is_file()
-
-    # An export with other scores, and nothing else again.
-    monkeypatch.setattr(serving, "export_saved_model", lambda *_: exported)
-    monkeypatch.setattr(score, "score_in_new_process", lambda path, ids: [[0.0] * len(ids[0])])
     monkeypatch.setattr(quickstart, "evaluate", lambda *_: {"bits_per_byte": 1.0})
     monkeypatch.setattr(models.RoutingTransformerCausalLM, "generate", lambda *_, **__: "def")
-    status, _, error = run("quickstart", "--output", tmp_path / "again")
+    monkeypatch.setattr(serving, "export_saved_model", lambda *_: tmp_path / "exported")
+    monkeypatch.setattr(score, "score_in_new_process", lambda path, ids: [[0.0] * len(ids[0])])
+    status, output, error = run("quickstart", "--output", tmp_path / "quickstart")
     assert_one_line(status, error, "the exported model's scores in a new process differ")
+    assert "gzip -9 " in output and "a sample:\ndef\n" in output
 
 
 def test_a_folder_that_holds_something_is_refused(run, tiny_run):

@@ -6,7 +6,7 @@ import pytest
 from rt_keras.layers import ClusterStridedHeads, LocalHeads, LSHHeads, RandomHeads, StridedHeads
 from rt_keras.ops import local_attention
 from tests.contract import kinds
-from tests.contract.claims import CLAIMS, keeps_all_claims
+from tests.contract.claims import CLAIMS, keeps_all_claims, keeps_its_causality
 from tests.contract.kinds import NAMES, Heads, label, layers, sets_of_values
 from tests.contract.ways import compute_the_same
 
@@ -19,14 +19,21 @@ def test_without_options(name, claim):
     claim(Heads(name, {}))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(keeps_its_causality, marks=pytest.mark.slow),
+        pytest.param(keeps_all_claims, marks=pytest.mark.weekly),
+    ],
+    ids=lambda claim: claim.__name__,
+)
 @pytest.mark.parametrize("name", layers())
-def test_all_values_of_options(name, subtests):
+def test_all_values_of_options(name, claim, subtests):
     for chosen in sets_of_values(name):
         heads = Heads(name, chosen)
         with subtests.test(label((name, chosen))):
             if heads.refusal is None:
-                keeps_all_claims(heads)
+                claim(heads)
 
 
 @pytest.mark.parametrize("name", layers())
@@ -130,7 +137,7 @@ def test_an_option_without_effect_is_found_out(monkeypatch):
     assert "max_relative_distance" in kinds.without_effect("ForgetsAnOption")
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", layers())
 def test_every_option_has_an_effect(name):
     assert kinds.without_effect(name) == []

@@ -144,7 +144,7 @@ def test_fits_in_float64(name):
     assert changed_by_fit(model_of(name, "float64"))
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_rotary_positions(name):
     x = inputs()["x"]
     for form, chosen in forms(name).items():

@@ -84,7 +84,7 @@ def commit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", sampled(pairs(), 40, commit()), ids=label)
+@pytest.mark.parametrize("case", sampled(pairs(), 24, commit()), ids=label)
 def test_two_options_drawn_by_the_commit(case):
     is_right_or_refused(*case, sizes=(7,), starts=(9,))
 
@@ -119,7 +119,7 @@ def combinations(draw):
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=50, derandomize=True, database=None)
+@hypothesis.settings(max_examples=25, derandomize=True, database=None)
 @hypothesis.given(combinations())
 def test_three_options_and_more(case):
     of_several_options(*case)

@@ -216,7 +216,11 @@ def test_seed_repeats_dropout():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    "static",
+    [True, pytest.param(False, marks=pytest.mark.weekly)],
+    ids=["static", "dynamic"],
+)
 def test_kinds_train_on_empty_batches_and_sequences(static):
     # Others need a position.
     others = {"clustered", "compressive", "routing-memory", "gated-delta", "native-sparse"}

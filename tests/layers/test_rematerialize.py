@@ -132,7 +132,7 @@ for found, expected in zip(compiled(True, 3), compiled(False, 3)):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_each_additional_block_stores_only_its_inputs():
     found = temporaries(SCRIPT)
     inputs = 512 * 32 * 4

@@ -182,7 +182,7 @@ def test_a_step_learns_and_its_loss_is_that_of_the_embeddings(whole):
     assert whole["history"]["loss"][0] == pytest.approx(np.nansum(losses) / BATCH, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_one_device_compiles_the_whole_step(whole):
     assert_equal(trained(make_model(jit_compile=True)), whole)
 

@@ -1,10 +1,13 @@
 """Training on two replicas, in one process of its own, equals training on one device."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.models import contrastive
+from tests.conftest import made_once
 from tests.models import test_chunked_loss, test_contrastive, test_stateful, test_training
 from tests.models.test_training import assert_equal
 from tests.replicas import found_on_two_replicas
@@ -52,9 +55,13 @@ found["chunked"] = test_chunked_loss.fitted(strategy, 7, **saved)
 
 
 @pytest.fixture(scope="module")
-def replicas():
+def replicas(tmp_path_factory):
     """The results of two replicas."""
-    return found_on_two_replicas(REPLICAS)
+
+    def make(path):
+        path.write_text(json.dumps(found_on_two_replicas(REPLICAS)))
+
+    return json.loads(made_once(tmp_path_factory, "replicas", make).read_text())
 
 
 @pytest.mark.parametrize("name", ["jit", "parts"])

@@ -93,7 +93,7 @@ def fitted(jit_compile=False, **changes):
     return [np.asarray(x) for x in weights], history
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_options_that_save_memory_learn_the_same_with_xla():
     options = {"remat": True, "feed_forward_chunk_size": 4, "loss_chunk_size": 30}
     found, history = fitted(**options, jit_compile=True)
@@ -296,7 +296,7 @@ def test_logits_of_one_position_at_a_time_and_of_chunks(changes):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_logits_of_a_long_sequence_compiled_by_xla():
     keras.utils.set_random_seed(0)
     sizes = {"window_size": 64, "max_relative_distance": 32}

@@ -120,7 +120,7 @@ def test_questions_are_answered_in_a_batch(model):
         assert answer.startswith(start.rstrip("\ufffd"))
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_xla_answers_equally(answers):
     model = make_model()
     model.compile(sampler="greedy", jit_compile=True)

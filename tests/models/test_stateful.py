@@ -130,7 +130,7 @@ def test_training_resumes_from_the_state():
     assert {weight.path for weight in model.weights} == names
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_training_with_a_state_compiled_by_xla():
     groups = [*checks.groups(), RECENT_BLOCKS]
     backbone = checks.make_backbone(dropout=0.1, head_groups=groups, num_layers=1)

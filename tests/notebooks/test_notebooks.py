@@ -17,8 +17,9 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 TRACE_FAST = """
 import sys
 sys.path.append("..")
-from tests.conftest import trace_fast
+from tests.conftest import skip_optimization, trace_fast
 trace_fast()
+skip_optimization()
 """
 
 
@@ -74,22 +75,30 @@ def assert_executed(cells):
     assert not any(output.get("name") == "stderr" for output in outputs)
 
 
+def less_text(folder):
+    """Changes that take a short text in the place of Python's library."""
+    (folder / "train").mkdir(parents=True)
+    (folder / "train" / "1.txt").write_text("def main():\n    return 0\n" * 2000)
+    return {'"python_source", "train", ': f'"text_folder", "train", {str(folder)!r}, '}
+
+
 @pytest.mark.slow
-def test_first_steps():
-    printed, pictures = run("first_steps", {"steps_per_epoch=100": "steps_per_epoch=4"})
+def test_first_steps(tmp_path):
+    changes = {"steps_per_epoch=100": "steps_per_epoch=4", **less_text(tmp_path)}
+    printed, pictures = run("first_steps", changes)
     assert "0.00% of" in printed and "def " in printed
     assert pictures == 1
 
 
-@pytest.mark.slow
-def test_own_model():
-    printed, pictures = run("own_model", {"steps = 200": "steps = 10"})
+@pytest.mark.weekly
+def test_own_model(tmp_path):
+    printed, pictures = run("own_model", {"steps = 200": "steps = 10", **less_text(tmp_path)})
     assert "the loaded model agrees: True" in printed
     assert "the exported model agrees: True" in printed
     assert pictures == 1
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_adapt(tmp_path):
     folder = write_llama(tmp_path / "llama", max_position_embeddings=512)
     changes = {

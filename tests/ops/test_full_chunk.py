@@ -70,7 +70,7 @@ def test_rows_at_positions_of_their_own_read_blocks_of_keys(monkeypatch):
     np.testing.assert_allclose(found[1, :, :2], expected[1, :, :2], atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_dropout_and_gradients_over_blocks_of_keys(monkeypatch):
     monkeypatch.setattr(full_chunk, "KEYS_AT_ONCE", 8)
     query, key, value = draw(1, 2, LENGTH, 4), draw(1, 2, LENGTH, 4), draw(1, 2, LENGTH, 4)

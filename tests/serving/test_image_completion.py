@@ -107,6 +107,7 @@ def test_models_of_other_images_are_refused(model):
         export_saved_model(model, "nowhere", max_length=64)
 
 
+@pytest.mark.weekly
 def test_the_clients_write_the_image(exported, complete, clients, tmp_path, capsys):
     file, name = files_of(random_images(1)), str(tmp_path / "top.png")
     (tmp_path / "top.png").write_bytes(file[0].numpy())

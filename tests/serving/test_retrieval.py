@@ -109,6 +109,7 @@ def test_what_needs_an_index(reader, index, tmp_path):
         export_saved_model(reader, tmp_path, max_length=8, index=index)
 
 
+@pytest.mark.weekly
 def test_clients_at_once_get_what_one_gets_and_print_it(answer, exported, clients, capsys):
     given = {"temperature": [1e-6], "max_new_tokens": [8]}
     answers = [

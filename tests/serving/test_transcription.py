@@ -110,6 +110,7 @@ def test_wrong_sounds_are_refused(loaded):
         loaded.transcribe_samples(tf.zeros([1, 100]), tf.constant(999))
 
 
+@pytest.mark.weekly
 def test_clients_at_once_hear_what_one_hears_and_print_it(
     loaded, exported, clients, tmp_path, capsys
 ):

@@ -182,7 +182,7 @@ with cluster_lib.peer_errors(cluster):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("starts", [False, True], ids=["never comes", "is killed"])
 def test_a_worker_ends_by_itself_if_another(starts):
     with free_addresses(2) as addresses:

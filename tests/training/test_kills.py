@@ -19,8 +19,8 @@ from tests.cli.checks import overrides
 from tests.training.test_run import assert_equal_runs
 
 SETTINGS = {
-    "trainer.steps": 150,
-    "trainer.validation_every": 30,
+    "trainer.steps": 60,
+    "trainer.validation_every": 20,
     "trainer.checkpoint_every": 7,
     "model.dropout": 0.1,
     "model.routing.num_probes": 2,
@@ -62,7 +62,7 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     starting, training = seconds_of_run(settings, whole)
     draw = random.Random(0)
-    for number in range(int(os.environ.get("KILLS", 2))):
+    for number in range(int(os.environ.get("KILLS", 1))):
         with start(settings, killed) as process:
             # One in five kills comes before training starts.
             early = draw.random() < 0.2

@@ -102,7 +102,7 @@ RESUMED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("stateful", [pytest.param(False, marks=pytest.mark.weekly), True])
 def test_a_resumed_run_with_its_curves_is_equal_to_one_that_was_not_interrupted(
     train, tmp_path, monkeypatch, stateful
 ):
@@ -154,7 +154,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, m
     assert all(np.all(np.isfinite(value)) for value in weights(tmp_path / "run"))
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_disk_that_was_full_for_a_while_changes_no_bit_and_one_that_stays_full_is_an_error(
     train, tmp_path, tiny_run, monkeypatch
 ):

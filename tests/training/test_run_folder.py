@@ -36,7 +36,7 @@ def test_a_run_without_a_whole_checkpoint_is_not_trained_anew(train, tiny_run, t
 COSINE = {"schedule.name": "cosine", "schedule.warmup_steps": 2, "trainer.checkpoint_every": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_cosine_that_has_ended_may_get_more_steps_and_resumes_in_them(
     train, tiny_settings, tmp_path, capsys
 ):

@@ -6,7 +6,7 @@ from rt_keras.benchmarks.pretrained import embeddings
 from tests.benchmarks.pretrained.bert_folder import write_bert
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_embeddings_are_means_of_the_original_models_states(tmp_path):
     bert = str(write_bert(tmp_path / "bert"))
     rows = np.random.default_rng(0).integers(5, 14, size=[3, 20]).astype("int32")

@@ -28,7 +28,7 @@ def full(llama):
     return readers.load(llama, "full", 40)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_kinds_with_every_key_in_reach_score_as_the_model_of_keras_hub(llama, tmp_path):
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     text = str(tmp_path / "text.txt")
@@ -56,7 +56,7 @@ def test_losses_are_those_of_the_whole_model(full, llama):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_tokens_are_written_behind_the_sequence(llama):
     reader = readers.load(llama, "window_first", 40)
     ids = reader.tokens(TEXT)[:60]
@@ -86,7 +86,7 @@ def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(full):
         assert abs(place - depth * 0.7) < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_keys_are_counted_and_those_of_long_texts_estimated(monkeypatch):
     # Longer than a window of blocks, 1,024, in the second half too.
     length, blocks = 2048, "content_blocks:num_blocks=5"
@@ -98,7 +98,7 @@ def test_keys_are_counted_and_those_of_long_texts_estimated(monkeypatch):
     assert abs(keys_seen(blocks, length) / counted - 1) < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_an_encoders_kinds_see_64_keys():
     for kind, keys in {"content_blocks": 64, "window": 63, "full": 512}.items():
         assert abs(keys_seen(kind, 512, causal=False) - keys) < 0.6

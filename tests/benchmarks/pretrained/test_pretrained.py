@@ -85,7 +85,7 @@ def test_budgets_of_a_kind_are_a_line_of_the_picture(tmp_path):
         assert shown.startswith("<?xml") and "num_keys" not in shown
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_an_encoder_is_measured_with_fitted_centroids_too(models, tmp_path, monkeypatch, capfd):
     # Without processes.
     monkeypatch.setattr(pretrained, "_measure_alone", pretrained._measure)
@@ -99,7 +99,7 @@ def test_an_encoder_is_measured_with_fitted_centroids_too(models, tmp_path, monk
     assert "cosine" in capfd.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_cells_of_a_language_model_are_measured_once_in_processes_and_kept(
     models, tmp_path, monkeypatch, capfd
 ):

@@ -81,7 +81,7 @@ def test_a_stopped_table_goes_on(runs, tmp_path, capsys):
         quality.main(parse("--json", path))
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_command_trains_in_a_process_of_its_own_and_goes_on(tmp_path, capsys):
     path = tmp_path / "a.json"
     command = ["benchmark", "quality", *SMALL, "--kinds", "local_and_nearest"]

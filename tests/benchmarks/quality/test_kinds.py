@@ -39,7 +39,7 @@ def test_all_kinds_have_four_heads():
         assert sum(group.num_heads for group in make(4, SIZES)) == 4, kind
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("kind", [*SEEN, *ABOUT_AS_MANY])
 def test_a_query_sees_the_keys_that_were_asked_for_and_no_later_token(kind):
     model = model_of(kind)

@@ -21,7 +21,7 @@ def logits_of(task):
     return model(inputs), inputs, targets, weights
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_scored_positions_get_the_logits_that_all_would_get(books):
     # Text scores all positions, so its model has no places to pick.
     text = Text(32, str(books))
@@ -67,7 +67,7 @@ def test_group_losses_are_those_of_their_predictions(books, monkeypatch):
     assert mean == pytest.approx(float(np.mean(losses)), rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_another_length_is_scored_with_the_same_weights():
     model = training.build(make_task("recall", 32), SHAPE)
     longer = training.build(make_task("recall", 48), SHAPE)

@@ -205,7 +205,7 @@ print((peak - before) / size)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_loading_takes_the_memory_of_the_weights_once(tmp_path):
     write_llama(tmp_path / "small")
     write_llama(tmp_path / "large", vocab_size=60000, hidden_size=1024, intermediate_size=8192)

@@ -197,7 +197,7 @@ def test_a_graph_has_no_searches():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("heads", "jit_compile"),
-    [([FullHeads(4)], False), (SPARSE, True)],
+    [([FullHeads(4)], False), pytest.param(SPARSE, True, marks=pytest.mark.weekly)],
     ids=["full heads", "sparse heads with XLA"],
 )
 def test_a_row_that_has_ended_changes_no_other(heads, jit_compile):

@@ -1,13 +1,9 @@
 """Helpers of the tests of tasks."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from rt_keras.training import run
-from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
-from tests.training.test_run import assert_equal_runs, interrupted
 
 TINY = {
     "model.hidden_dim": 16,
@@ -36,16 +32,3 @@ def assert_batches_are_as_specified(config):
     found = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
     assert found == experiment.task.example_spec(experiment, config.data.batch_size)
     assert np.prod(batch[1].shape[1:]) == experiment.task.predictions(experiment)
-
-
-def assert_resumes(settings, folder, monkeypatch):
-    """Checks that a run in `folder / "run"`, interrupted and resumed, loses nothing."""
-    steps = {"steps": 6, "validation_every": 3, "checkpoint_every": 2}
-    config = make_config({**settings, **{f"trainer.{name}": x for name, x in steps.items()}})
-    run.train(config, folder / "whole", verbose=0)
-    callbacks, stop = run._callbacks, interrupted("on_train_batch_begin", 2)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(run, "_callbacks", lambda *given: [*callbacks(*given), stop])
-        run.train(config, folder / "run", verbose=0)
-    run.train(config, folder / "run", resume=True, verbose=0)
-    assert_equal_runs(folder / "run", folder / "whole")

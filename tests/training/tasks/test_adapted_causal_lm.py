@@ -49,6 +49,7 @@ def settings(preset, tmp_path_factory):
         "trainer.validation_every": 2,
         "trainer.validation_batches": 2,
         "trainer.checkpoint_every": 2,
+        "trainer.jit_compile": False,
     }
 
 

@@ -42,6 +42,7 @@ def settings(preset, questions, **more):
         "data.question_length": 8,
         "data.num_negatives": 1,
         "data.batch_size": 2,
+        "trainer.jit_compile": False,
         **more,
     }
 
