@@ -41,6 +41,21 @@ def test_chunks_with_rotary_positions_equal_one_pass(num_key_value_heads, heads)
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), expected, rtol=0, atol=1e-6)
 
 
+def test_training_drops_weights_and_collects_statistics():
+    layer = MultiHeadAttention([RoutingHeads(2, 3, 4)], 4, dropout=0.5)
+    x = checks.random(2, 6, 8)
+    layer.build(x.shape, x.shape)
+    states = [x for x in layer.weights if not x.trainable and "seed" not in x.path]
+    before = [np.array(x) for x in states]
+    first, same, other = (
+        layer.call_with_cache(x, layer.new_cache(2, 6), 0, training=training)[0]
+        for training in (False, False, True)
+    )
+    np.testing.assert_array_equal(first, same)
+    assert checks.largest_difference(first, other) > 1e-3
+    assert any(np.any(np.array(x) != old) for x, old in zip(states, before))
+
+
 def cached_groups(**options):
     """Returns heads of every kind with a cache, one with shared queries and keys."""
     return [

@@ -92,6 +92,13 @@ def test_equals_full_attention_with_the_same_projections():
     np.testing.assert_allclose(found[GLOBAL], expected[GLOBAL], atol=1e-5)
 
 
+def test_logits_of_global_tokens_are_normalized_as_those_of_other_keys_are():
+    # One cluster of all keys.
+    layer, x = attention([RoutingHeads(2, 1, 2 * LENGTH)]), inputs()
+    expected, found = layer(x, x).numpy(), layer(x, x, global_mask=GLOBAL).numpy()
+    np.testing.assert_allclose(found[~GLOBAL], expected[~GLOBAL], atol=1e-5)
+
+
 def test_the_future_does_not_change_the_past():
     layer, x = attention(global_projections=True), inputs()
     moved = np.concatenate([x[:, :7], inputs(seed=1)[:, 7:]], axis=1)

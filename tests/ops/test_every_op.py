@@ -56,6 +56,16 @@ def test_the_future_changes_nothing_that_a_causal_op_sees(name):
         assert not checks.past_is_untouched(case.op, inputs, 8, **options)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if "centroids" in usual(name)[1]])
+def test_centroids_have_no_gradient(name):
+    case, inputs, options = usual(name)
+    centroids = tf.constant(inputs["centroids"])
+    with tf.GradientTape() as tape:
+        tape.watch(centroids)
+        output = case.op(**{**checks.tensors(inputs), "centroids": centroids}, **options)
+    assert tape.gradient(output, centroids) is None
+
+
 @NAMES
 def test_one_trace_serves_every_batch_size_and_length(name):
     case, _, options = usual(name)

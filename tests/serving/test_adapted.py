@@ -20,6 +20,7 @@ from rt_keras.serving import (
     scoring_function,
     text_scoring_function,
 )
+from tests.conftest import made_once
 from tests.models.adapted.llama_folder import MISTRAL, write_llama
 from tests.serving.served import Served, tensors
 
@@ -41,7 +42,10 @@ def adapted(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(adapted, tmp_path_factory):
-    return Served(export_saved_model(adapted, tmp_path_factory.mktemp("exported")))
+    def export(folder):
+        export_saved_model(adapted, folder / "1")
+
+    return Served(made_once(tmp_path_factory, "exported_adapted", export) / "1")
 
 
 def written_by(model, prompt, new_tokens=12, sampler="greedy"):

@@ -56,6 +56,9 @@ def test_questions_follow_what_was_read_once(task):
     for question, answer in zip(questions, found):
         whole = task.generate(PROMPTS[0] + question, max_new_tokens=4, stop_token_ids=None)
         assert whole == PROMPTS[0] + answer
+    read_on = task.read(questions[:1], state=state, verbose=0)
+    # Without another start token.
+    assert read_on["count"] == state["count"] + count_tokens(task, questions[0]) - 1
 
 
 @pytest.mark.slow
