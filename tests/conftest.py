@@ -60,7 +60,10 @@ def trace_fast():
 
 
 def skip_optimization():
-    """Most functions run only once, and XLA optimizes few of them."""
+    """Most functions run only once, and XLA optimizes few of them.
+
+    Processes of which a test compares the bits with its own have to call this too.
+    """
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -76,7 +76,7 @@ def assert_executed(cells):
 
 
 def less_text(folder):
-    """Changes that take a short text in the place of Python's library."""
+    """Changes that take a short text instead of Python's library."""
     (folder / "train").mkdir(parents=True)
     (folder / "train" / "1.txt").write_text("def main():\n    return 0\n" * 2000)
     return {'"python_source", "train", ': f'"text_folder", "train", {str(folder)!r}, '}
