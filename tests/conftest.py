@@ -40,7 +40,6 @@ def pytest_collection_finish(session):
     from tensorflow.python.util import tf_stack
 
     trace_fast()
-    skip_optimization()
     # TensorFlow keeps the call stack of every operation; pytest's make half of what a compiled
     # function holds on to. All operations share one.
     stack = tf_stack.extract_stack()
@@ -51,21 +50,18 @@ def pytest_collection_finish(session):
 
 
 def trace_fast():
-    """Other processes that tests start trace as users do, unless they call this too."""
+    """Traces functions faster than for users, who run them more often.
+
+    Other processes that tests start trace as users do, unless they call this too, as those must of
+    which a test compares the bits with its own.
+    """
+    import tensorflow as tf
     from tensorflow.python.autograph.core import config
 
     # AutoGraph takes a third of the time of tracing, and finds nothing to convert in the packages.
     plain = map(config.DoNotConvert, ("rt_keras", "keras_hub"))
     config.CONVERSION_RULES = (*plain, *config.CONVERSION_RULES)
-
-
-def skip_optimization():
-    """Most functions run only once, and XLA optimizes few of them.
-
-    Processes of which a test compares the bits with its own have to call this too.
-    """
-    import tensorflow as tf
-
+    # Most functions run only once, and few are optimized by XLA.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 

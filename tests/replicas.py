@@ -8,9 +8,8 @@ from pathlib import Path
 START = """
 import json
 import tensorflow as tf
-from tests.conftest import skip_optimization, trace_fast
+from tests.conftest import trace_fast
 trace_fast()
-skip_optimization()
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 strategy, found = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), {}

@@ -50,15 +50,6 @@ def name(request):
     gc.collect()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def graphs_as_they_are_traced():
-    """Large graphs that run once take longer to optimize than to run."""
-    before = tf.config.optimizer.get_experimental_options()
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    yield
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False, **before})
-
-
 @pytest.fixture(scope="module")
 def model_in_float64(name):
     """A model, and its outputs."""

@@ -17,9 +17,8 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 TRACE_FAST = """
 import sys
 sys.path.append("..")
-from tests.conftest import skip_optimization, trace_fast
+from tests.conftest import trace_fast
 trace_fast()
-skip_optimization()
 """
 
 

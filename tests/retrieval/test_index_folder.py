@@ -166,9 +166,9 @@ def test_a_resumed_build_embeds_in_the_same_batches(tmp_path, monkeypatch):
 BUILD = """
 import os, signal, sys
 from rt_keras.retrieval import build_index, index_folder
-from tests.conftest import skip_optimization
+from tests.conftest import trace_fast
 from tests.retrieval import made, test_index_folder as tests
-skip_optimization()
+trace_fast()
 index_folder.SHARD_BYTES, index_folder.PASSAGES_AT_ONCE = tests.SHARD_BYTES, 4
 save = index_folder._save
 def save_two(path, records, features):

@@ -31,11 +31,10 @@ from rt_keras.training import run
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
 from rt_keras.training.experiment import Experiment
-from tests.conftest import skip_optimization, trace_fast
+from tests.conftest import trace_fast
 from tests.training.test_workers import local_values
 
 trace_fast()
-skip_optimization()
 settings, output = json.loads(sys.argv[1]), sys.argv[2]
 models, losses, make_model, make_callbacks = [], [], run.compiled_model, run._callbacks
 
