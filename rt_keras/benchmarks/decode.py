@@ -15,7 +15,6 @@ CACHED = {
     "nearest_shared": True,
     "nearest_separate": True,
     "gated_delta": True,
-    "native_sparse": True,
     "moba": True,
     "full": True,
     "balanced_shared": False,
@@ -30,10 +29,10 @@ def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
         "Measures the time per token of greedy generation at several positions, with batch size 1. "
-        "Language models with full heads, with those of Gated DeltaNet, Native Sparse Attention or "
-        "MoBA, or with two local and two nearest routing heads use a cache; balanced routing heads "
-        "and other packages have none. All have GEGLU of four times the width and a vocabulary of "
-        "256, in float32. XLA compiles those of this package."
+        "Language models with full heads, with those of Gated DeltaNet or MoBA, or with two local "
+        "and two nearest routing heads use a cache; balanced routing heads and other packages have "
+        "none. All have GEGLU of four times the width and a vocabulary of 256, in float32. XLA "
+        "compiles those of this package."
     )
     parser.epilog = "example: rt-keras benchmark decode --lengths 1024 4096 --json decode.json"
     options.add_names(parser, "kinds", KINDS)

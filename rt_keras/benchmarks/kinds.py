@@ -16,7 +16,6 @@ from rt_keras.benchmarks.operations import (
     NUM_ROUNDS,
     SEGMENT,
     SPARSE_BLOCK,
-    SPARSE_BLOCKS,
     TOP_K,
 )
 from rt_keras.ops.attend import merge_pair
@@ -139,19 +138,6 @@ def _gated_delta(query, key, value, centroids, window):
     )
 
 
-def _native_sparse(query, key, value, centroids, window):
-    """Runs Native Sparse Attention with a window, and gates of noise."""
-    return ops.native_sparse_attention(
-        query,
-        key,
-        value,
-        gates=tf.sigmoid(_noise([*query.shape[:3], 3], 5)),
-        block_size=SPARSE_BLOCK,
-        num_blocks=SPARSE_BLOCKS,
-        window_size=window,
-    )
-
-
 def _with_blocks(query, key, value, segment_size, look_back, **blocks):
     """Runs attention to a window and, under one softmax, to the best blocks outside it."""
     near = ops.local_attention(
@@ -193,7 +179,6 @@ ATTENTION = {
     "causal_clustered": _causal_clustered,
     "lsh": _lsh,
     "gated_delta": _gated_delta,
-    "native_sparse": _native_sparse,
     "moba": _moba,
     "content_blocks": _content_blocks,
 }

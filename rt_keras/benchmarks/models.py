@@ -16,7 +16,6 @@ from rt_keras.layers import (
     Heads,
     LocalHeads,
     LocalRoutingHeads,
-    NativeSparseHeads,
     RoutingHeads,
 )
 from rt_keras.layers.key_sets import SelectedBlocks, Window
@@ -44,8 +43,6 @@ def head_groups(kind, length, window, relative_positions=False):
             - "gated_delta": heads of Gated DeltaNet, which have no relative positions;
             - "moba": heads of MoBA, which see their own block of 64 positions and the best 8 before
               it;
-            - "native_sparse": heads of Native Sparse Attention, with this window and the blocks of
-              the paper, which have no relative positions;
             - "local": local heads with blocks of the window, so a query sees up to two windows;
             - "local_same_keys": two of these local heads, and two with blocks of half the window,
               in which a query sees as many keys as in a cluster;
@@ -72,8 +69,6 @@ def head_groups(kind, length, window, relative_positions=False):
         sizes = {"block_size": SPARSE_BLOCK, "segment_size": SPARSE_BLOCK, "num_blocks": BLOCKS}
         blocks = SelectedBlocks(**sizes, by_content=False, deviation_weight=0.0)
         return [Heads(HEADS, [window, blocks])]
-    if kind == "native_sparse":
-        return [NativeSparseHeads(HEADS, window_size=window)]
     if kind == "local":
         return [LocalHeads(HEADS, window, **options)]
     half = HEADS // 2

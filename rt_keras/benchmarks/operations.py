@@ -10,7 +10,6 @@ products(balanced_...) = n w           products(clustered) = n C
 products(lsh) = 2 n r w                products(improved_clustered) = n (C + T)
 products(local_routing) = n (3 w + B)
 products(causal_clustered) = n (w + k)       products(gated_delta) = n (2 D + 1.5 depth)
-products(native_sparse) = n (n / S + K S + 2 w)
 products(moba) = n (8 S + S)           products(content_blocks) = n (2 · 256 + 128)
 selection = 2 n k depth                for queries, and for keys if separate
 selection(clustered) = 2 n P depth     selection(lsh) = r n k depth
@@ -21,11 +20,10 @@ forward + backward = heads (6 products (depth + value_depth) + selection)
 
 B is the number of queries in a block of nearest attention, and D that of the gated delta rule,
 whose state adds three products of depth · value_depth for each position. P projections make C
-groups, each with T top keys; r hashes have k buckets each. Native Sparse Attention selects K blocks
-of S positions, or all if there are fewer. MoBA reads 8 blocks of S and its own; content blocks read
-32 of 4 keys, which they find among the 8 blocks of each of 32 nodes, and a window of up to 512. The
-gradient triples the products, because each matrix
-product needs one more for each of its factors. The selection of clusters has no gradient.
+groups, each with T top keys; r hashes have k buckets each. MoBA reads 8 blocks of S positions and
+its own; content blocks read 32 of 4 keys, which they find among the 8 blocks of each of 32 nodes,
+and a window of up to 512. The gradient triples the products, because each matrix product needs one
+more for each of its factors. The selection of clusters has no gradient.
 """
 
 # Clustered attention: numbers of groups, of projections and, in the improved form, of top keys.
@@ -34,10 +32,8 @@ NUM_CLUSTERS, BITS, TOP_K = 100, 63, 32
 NUM_ROUNDS = 4
 # Positions in a block of the gated delta rule.
 DELTA_BLOCK = 64
-# Native Sparse Attention: positions in a block, and number of selected blocks, as in the paper.
-SPARSE_BLOCK, SPARSE_BLOCKS = 64, 16
-# MoBA: number of blocks beside the query's own.
-BLOCKS = 8
+# MoBA: positions in a block, and number of blocks beside the query's own.
+SPARSE_BLOCK, BLOCKS = 64, 8
 # Content blocks: positions in a segment, keys in a block, and numbers of blocks and nodes, those of
 # `rt_keras.adapt`.
 SEGMENT, CONTENT_BLOCK, CONTENT_BLOCKS, CONTENT_NODES = 256, 4, 32, 32
@@ -82,7 +78,6 @@ def _keys_and_directions(length, depth, window, block_size):
         "causal_clustered": (window + clusters, clusters),
         "lsh": (2 * NUM_ROUNDS * window, NUM_ROUNDS * clusters // 2),
         "gated_delta": (2 * DELTA_BLOCK + 1.5 * depth, 0),
-        "native_sparse": (blocks + min(SPARSE_BLOCKS, blocks) * SPARSE_BLOCK + 2 * window, 0),
         "moba": ((min(BLOCKS, blocks) + 1) * SPARSE_BLOCK, blocks),
         "content_blocks": (
             2 * SEGMENT + CONTENT_BLOCKS * CONTENT_BLOCK,

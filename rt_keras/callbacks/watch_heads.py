@@ -32,7 +32,7 @@ class WatchHeads(keras.callbacks.Callback):
 
     Raises:
         ValueError: when training begins, if heads have no attention weights for single keys, such
-            as `CompressiveHeads`.
+            as `GatedDeltaHeads`.
 
     Source: Roy et al. 2021, section 6.
 

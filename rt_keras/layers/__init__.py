@@ -20,7 +20,6 @@ from rt_keras.layers.causal_clustered_heads import CausalClusteredHeads
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.cluster_strided_heads import ClusterStridedHeads
 from rt_keras.layers.clustered_heads import ClusteredHeads
-from rt_keras.layers.compressive_heads import CompressiveHeads
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
@@ -33,7 +32,6 @@ from rt_keras.layers.local_routing_heads import LocalRoutingHeads
 from rt_keras.layers.lsh_heads import LSHHeads
 from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
-from rt_keras.layers.native_sparse_heads import NativeSparseHeads
 from rt_keras.layers.normalization import ResidualWeight, ScaleNormalization
 from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.random_heads import RandomHeads
@@ -58,7 +56,6 @@ __all__ = [
     "CentroidHeads",
     "ClusterStridedHeads",
     "ClusteredHeads",
-    "CompressiveHeads",
     "Dropout",
     "FeedForward",
     "FullHeads",
@@ -71,7 +68,6 @@ __all__ = [
     "LocalRoutingHeads",
     "MixtureOfExperts",
     "MultiHeadAttention",
-    "NativeSparseHeads",
     "ProductKeyMemory",
     "RandomHeads",
     "ResidualWeight",

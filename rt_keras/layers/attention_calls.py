@@ -55,7 +55,7 @@ class AttentionCall:
             them, or that attends to persistent keys.
 
         Raises:
-            ValueError: if a group, such as `CompressiveHeads`, has no weights for single keys.
+            ValueError: if a group, such as `GatedDeltaHeads`, has no weights for single keys.
         """
         length = size(self.groups[0][1][1], 2)
         count = length if count is None else min(count, length)

@@ -127,8 +127,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     # A function that rotates queries or keys at another position, set by a layer with a rotary
     # embedding: `MultiHeadAttention.rotated_at`.
     rotated_at = None
-    # Whether LiteRT, whose kernels broadcast few dimensions, supports the group's operations.
-    runs_in_litert = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -82,7 +82,6 @@ class Heads(Centroids, HeadGroup):
     groups_queries = _of_all("groups_queries")
     has_query_key_norm = _of_all("has_query_key_norm")
     can_be_dense = _of_any("can_be_dense")
-    runs_in_litert = _of_all("runs_in_litert")
     returns_attention_scores = _of_all("returns_attention_scores")
     adds_to_values = _of_any("adds_to_values")
 
@@ -189,9 +188,6 @@ class Heads(Centroids, HeadGroup):
         return (output, *logsumexp) if return_logsumexp else output
 
     def after_attention(self, **arguments):
-        chunk = Chunk(**arguments)
-        for key_set in self.joined_sets:
-            key_set.after_attention(self, chunk)
         if self.has_centroids:
             self.learn(**{k: v for k, v in arguments.items() if k != "value"})
 

@@ -98,8 +98,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             pairs. Every group supports a mask that all queries share, such as `[batch, 1, keys]`.
         return_attention_scores: bool, whether to also return the attention weights,
             `[batch, heads, queries, keys]`, at a cost of O(n²) for all kinds of heads.
-            `CompressiveHeads` do not support this, since their memory contains no single keys, nor
-            do `GatedDeltaHeads`.
+            `GatedDeltaHeads`, which have no weights of single keys, do not support this.
         use_causal_mask: bool, whether queries attend to no later position.
         training: bool, whether to apply dropout and collect statistics of routing heads.
         global_mask: bool `[batch, length]`, True for global tokens, in self-attention with

@@ -1,6 +1,6 @@
 """Models built on KerasHub's base classes, and adaptation of KerasHub's pretrained models."""
 
-from rt_keras.models.adapted import adapt, distill, fit_centroids, restore
+from rt_keras.models.adapted import adapt, distill, restore
 from rt_keras.models.routing_transformer_audio_converter import RoutingTransformerAudioConverter
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
@@ -69,7 +69,6 @@ __all__ = [
     "RoutingTransformerSeq2SeqLMPreprocessor",
     "adapt",
     "distill",
-    "fit_centroids",
     "restore",
     "RoutingTransformerSpanPredictor",
     "RoutingTransformerSpanPredictorPreprocessor",

@@ -255,37 +255,6 @@ class GatedDelta(HeadKind):
     attends_across = False
 
 
-@dataclasses.dataclass
-class NativeSparse(HeadKind):
-    """Heads with means of blocks, selected blocks and a window.
-
-    See `rt_keras.layers.NativeSparseHeads`.
-    """
-
-    block_size: int = key(64, "positions in a block", AT_LEAST_1)
-    num_blocks: int = key(16, "blocks that a query selects", AT_LEAST_1)
-    window_size: int = key(512, "positions in the window of a query", AT_LEAST_1)
-
-    name = "native_sparse"
-    layer = layers.NativeSparseHeads
-    of_causal_lm = ("num_heads",)
-    attends_across = False
-
-
-@with_keys_of(
-    layers.CompressiveHeads,
-    "block_size look_back compressed_length compression_rate compression reconstruction_weight",
-    block_size=128,
-    compressed_length=128,
-)
-class Compressive(WithReach):
-    """Heads with a window and a compressed memory; see `rt_keras.layers.CompressiveHeads`."""
-
-    name = "compressive"
-    windows = ("block_size",)
-    of_causal_lm = ("num_heads",)
-
-
 @with_keys_of(layers.FullHeads, "relative_positions memory_length num_persistent_keys")
 class Full(WithReach):
     """Heads that attend to every key; see `rt_keras.layers.FullHeads`."""
@@ -311,8 +280,6 @@ HEAD_KINDS = {
         Strided,
         Local,
         GatedDelta,
-        NativeSparse,
-        Compressive,
         Full,
         Union,
     )

@@ -8,7 +8,6 @@ import keras
 from rt_keras import config_files
 from rt_keras.keys import read_section
 from rt_keras.models.kept_arguments import KeptArguments
-from rt_keras.models.litert import LiteRTExport
 from rt_keras.models.model_section import ModelSection, arguments_of
 
 
@@ -23,7 +22,7 @@ class _Presets:
         }
 
 
-class PublishedPresets(LiteRTExport, KeptArguments):
+class PublishedPresets(KeptArguments):
     """Mixin that creates backbones and tasks from configurations.
 
     List it before KerasHub's base classes. Each published configuration is a preset of the same

@@ -16,7 +16,6 @@ from rt_keras.ops.blocks import from_blocks, to_blocks
 from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
-from rt_keras.ops.compressive import compressive_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.ctc import ctc_loss
 from rt_keras.ops.entmax import entmax15, sparsemax
@@ -28,7 +27,6 @@ from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
-from rt_keras.ops.native_sparse import native_sparse_attention
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.random import random_attention
@@ -44,7 +42,6 @@ __all__ = [
     "cluster_strided_attention",
     "clustered_attention",
     "commitment",
-    "compressive_attention",
     "ctc_loss",
     "entmax15",
     "find_global_tokens",
@@ -59,7 +56,6 @@ __all__ = [
     "local_attention",
     "lsh_attention",
     "lsh_buckets",
-    "native_sparse_attention",
     "nearest_attention",
     "nearest_centroid",
     "normalize",

@@ -34,9 +34,7 @@ def pays(block, key):
     return block_size >= LEAST_BLOCK_SIZE and entries + blocks * TILE_SIZE <= MOST_ROWS * entries
 
 
-def attend_in_tiles(
-    query, key, value, block, seen, *, bias=None, real=None, dropout=0.0, seed=None
-):
+def attend_in_tiles(query, key, value, block, seen, *, bias, dropout, seed):
     """Computes attention of queries to the blocks of keys that they have selected.
 
     Each query makes an entry with each of its blocks. Entries are sorted by block and computed on
@@ -51,10 +49,9 @@ def attend_in_tiles(
         value: `[batch, key_heads, blocks, block_size, value_depth]`.
         block: int `[batch, key_heads, length, queries, selected]`, the numbers of the blocks.
         seen: int, like `block`, number of keys of the block, the first ones, that the query sees.
-        bias: like `block`, added to the logits of the block's keys, without a gradient; or None.
-        real: bool `[batch or 1, blocks, block_size]`, False for keys that no query sees; or None.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0. Defaults to None.
+        bias: like `block`, added to the logits of the block's keys, without a gradient.
+        dropout: float, share of the attention weights set to 0.
+        seed: int `[2]`, needed if `dropout` is above 0; or None.
 
     Returns:
         Tuple of `[batch, key_heads, length, queries, value_depth]` and the logsumexp of the logits,
@@ -63,7 +60,7 @@ def attend_in_tiles(
     selected = size(block, 4)
     # Entries are in the order of (selected block, head, position).
     block, seen, bias = (
-        x if x is None else tf.reshape(tf.transpose(x, [0, 1, 4, 3, 2]), [*sizes(x)[:2], -1])
+        tf.reshape(tf.transpose(x, [0, 1, 4, 3, 2]), [*sizes(x)[:2], -1])
         for x in (block, seen, bias)
     )
     # An entry has its logits, and its query and output in the order of tiles.
@@ -79,15 +76,13 @@ def attend_in_tiles(
         lambda part: _attend_in_tiles(selected=selected, dropout=dropout, **part),
         {"query": query, "key": key, "value": value, **of_entries},
         {},
-        {"real": real, "seed": seed},
+        {"seed": seed},
         elements * size(block, 0) * size(block, 1),
         (value.dtype, accumulation_dtype(query.dtype)),
     )
 
 
-def _attend_in_tiles(
-    query, key, value, block, seen, order, selected, dropout, bias=None, real=None, seed=None
-):
+def _attend_in_tiles(query, key, value, block, seen, bias, order, selected, dropout, seed=None):
     """Computes `attend_in_tiles` of entries, given their order.
 
     Args:
@@ -95,7 +90,7 @@ def _attend_in_tiles(
         block, seen, bias: `[batch, key_heads, entries]`.
         order: int `[batch, key_heads, entries]`, the entries sorted by block.
         selected: int, number of blocks that a query has selected.
-        dropout, real, seed: see `attend_in_tiles`.
+        dropout, seed: see `attend_in_tiles`.
     """
     batch, heads, length, queries, depth = sizes(query)
     column = tf.gather(block, order, batch_dims=2)
@@ -104,17 +99,12 @@ def _attend_in_tiles(
     # Entries that another tile computes see no keys here.
     seen = tf.where(stairs.here, stairs.of_sorted(tf.gather(seen, order, batch_dims=2)), 0)
     allowed = tf.range(size(key, 3)) < seen[..., None]
-    if real is not None:
-        real = tf.broadcast_to(real, [batch, *sizes(real)[1:]])
-        allowed &= tf.gather(real, stairs.column, batch_dims=1)[..., None, :]
-    if bias is not None:
-        bias = stairs.of_sorted(tf.gather(bias, order, batch_dims=2))[..., None]
     output, logsumexp = attend(
         stairs.of_entries(tf.tile(query, [1, 1, selected, 1])),
         _of_tiles(key, stairs.column),
         _of_tiles(value, stairs.column),
         allowed,
-        bias=bias,
+        bias=stairs.of_sorted(tf.gather(bias, order, batch_dims=2))[..., None],
         dropout=dropout,
         seed=seed,
     )

@@ -126,8 +126,3 @@ class JoinedChunk:
     def ring_of(self, joined):
         """Returns the ring's content after the chunk, from a joined sequence."""
         return take_places(joined, self._held)
-
-    def ring_of_aligned(self, aligned):
-        """Like `ring_of`, from an aligned sequence without positions before the first block."""
-        places = tf.clip_by_value(self._held - tf.reshape(self.start, [-1, 1]), 0, self.total - 1)
-        return take_places(aligned, places)

@@ -18,7 +18,6 @@ EXPECTED = {
     "causal_clustered": (12, 4),
     "lsh": (4 * 16, 4 * 2),
     "gated_delta": (2 * 64 + 1.5 * 5, 0),
-    "native_sparse": (1 + 64 + 16, 0),
     "moba": (2 * 64, 1),
     "content_blocks": (2 * 256 + 128, 2 * (1 + 8 * 32)),
 }

@@ -150,7 +150,6 @@ SIZES = {
     "NeighbourBlocksHeads": {"block_size": 1, "segment_size": 8, "num_nodes": 1, "look_back": 0},
     "RecentBlocksHeads": {"block_size": 2, "look_back": 0},
     "RoutedBlocksHeads": {"block_size": 1, "look_back": 0},
-    "NativeSparseHeads": {"block_size": 2, "num_blocks": 5},
 }
 
 

@@ -212,20 +212,6 @@ def routing_memory(group, query, key, value, options):
     return local_routing(group, query, key, value, {**options, "more": more})
 
 
-def compressive(group, query, key, value, options):
-    kernels = group.joined_sets[0].kernels(group)
-    return reference.compressive(
-        query,
-        key,
-        value,
-        **of(group, "block_size", "compressed_length", "compression_rate", "look_back"),
-        compression=group.compression,
-        memory_embeddings=array(getattr(group, "memory_embeddings", None)),
-        kernels=kernels and {name: array(x) for name, x in kernels.items()},
-        **without(options, "causal", "query_mask"),
-    )
-
-
 def causal_clustered(group, query, key, value, options):
     learnt = learnt_by_clusters(group)
     options = without(options, "causal")
@@ -255,15 +241,6 @@ def gated_delta(group, query, key, value, options):
     )
     scale = array(group.output_scale) / np.sqrt((found**2).mean(-1, keepdims=True) + 1e-5)
     return found * scale * gates[..., 2:] * sigmoid(gates[..., 2:])
-
-
-def native_sparse(group, query, key, value, options):
-    shared_by = group.num_heads // group.num_key_value_heads
-    key, value = (x[:, ::shared_by] for x in (key, value))
-    sizes = of(group, "block_size", "num_blocks", "window_size")
-    gates = sigmoid(options["gates"])
-    options = without(options, "causal", "gates")
-    return reference.native_sparse(query, key, value, gates=gates, **sizes, **options)
 
 
 def sigmoid(x):
@@ -310,10 +287,8 @@ LOOPS = {
     layers.RoutingHeads: routing,
     layers.LocalRoutingHeads: local_routing,
     layers.RoutingMemoryHeads: routing_memory,
-    layers.CompressiveHeads: compressive,
     layers.CausalClusteredHeads: causal_clustered,
     layers.GatedDeltaHeads: gated_delta,
-    layers.NativeSparseHeads: native_sparse,
     t2t.T2TLocalHeads: t2t_local,
     t2t.T2TStridedHeads: t2t_strided,
     t2t.T2TRoutingHeads: t2t_clusters,

@@ -25,12 +25,8 @@ EVERY_KIND = {
     "causal-clustered": lambda: layers.CausalClusteredHeads(2, 3, 4),
     "lsh": lambda: layers.LSHHeads(2, 4, 3, num_rounds=2),
     "clustered": lambda: layers.ClusteredHeads(2, 3, top_k=4, causal_by_mask=True),
-    "compressive": lambda: layers.CompressiveHeads(
-        2, 4, 2, compression_rate=2, max_relative_distance=3
-    ),
     "routing-memory": lambda: layers.RoutingMemoryHeads(2, 3, 3, 4, 4),
     "gated-delta": lambda: layers.GatedDeltaHeads(2, 4),
-    "native-sparse": lambda: layers.NativeSparseHeads(2, 2, 4, 5),
 }
 
 

@@ -223,7 +223,7 @@ def test_seed_repeats_dropout():
 )
 def test_kinds_train_on_empty_batches_and_sequences(static):
     # Others need a position.
-    others = {"clustered", "compressive", "routing-memory", "gated-delta", "native-sparse"}
+    others = {"clustered", "routing-memory", "gated-delta"}
     kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in others]
     checks.takes_empty_batches_and_sequences(kinds, static)
 

@@ -146,8 +146,7 @@ def repeated(weight, like):
 
 @pytest.mark.slow
 def test_grouped_queries_equal_repeated_keys():
-    unfit = ("shared", "lsh", "causal-clustered", "compressive", "routing-memory")
-    unfit += ("gated-delta", "native-sparse", "clustered")
+    unfit = ("shared", "lsh", "causal-clustered", "routing-memory", "gated-delta", "clustered")
     kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in unfit]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, routed_key="key"), ClusteredHeads(2, 3, top_k=2)]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, kernel_size=3)]

@@ -45,7 +45,6 @@ WITHOUT_POSITIONS = {
     "causal_clustered",
     "lsh",
     "gated_delta",
-    "native_sparse",
     "union",
 }
 WITH_POSITIONS = sorted(HEAD_KINDS.keys() - WITHOUT_POSITIONS)

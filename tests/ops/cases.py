@@ -217,12 +217,6 @@ def gated_delta(block_size=64, **given):
     return reference.gated_delta(**given)
 
 
-def native_arrays(length, batch=2, heads=2, seed=0, **options):
-    inputs = checks.arrays(length, batch=batch, heads=heads, seed=seed, **options)
-    gates = np.random.default_rng(seed + 10).uniform(size=(batch, heads, length, 3))
-    return {**inputs, "gates": gates}
-
-
 WINDOWS = {"space": {"window_size": SMALL}, "of_arrays": {"clusters": st.integers(1, 6)}}
 PARTS = {"rt_keras.ops.attend.PART_SIZE": st.sampled_from([128, 1, 2])}
 MEMBERS = {
@@ -383,20 +377,6 @@ CASES = {
         far=False,
         causal="always",
         wide={"block_size": 64},
-    ),
-    "native sparse": Case(
-        ops.native_sparse_attention,
-        reference.native_sparse,
-        {"block_size": 4, "num_blocks": 4, "window_size": 5},
-        native_arrays,
-        space=dict.fromkeys(("block_size", "num_blocks", "window_size"), SMALL),
-        shared=False,
-        far=False,
-        causal="always",
-        wide={"num_blocks": 30, "window_size": 30},
-        # All blocks are selected.
-        exact={"num_blocks": 6},
-        examples=8,
     ),
 }
 

@@ -143,7 +143,6 @@ def test_dropout(name, in_chunks, monkeypatch):
         ("clustered", 2048, {"bits": 8}, {"num_clusters": 8, "top_k": 8}, 2 * 32 * 8),
         ("causal clustered", 2048, {"clusters": 8}, {"block_size": 32}, 2 * 2 * (32 + 8)),
         ("gated delta", 2048, {}, {"block_size": 32}, 2 * 2 * 32),
-        ("native sparse", 2048, {}, {"block_size": 32, "window_size": 32}, 2 * 32 * (4 + 2)),
     ],
 )
 def test_no_tensor_has_all_pairs_of_positions(name, length, arrays, options, most):

@@ -10,7 +10,6 @@ import tensorflow as tf
 import rt_keras
 from rt_keras.benchmarks.approximate.kinds import GLOBAL_TOKENS, KINDS
 from rt_keras.benchmarks.approximate.tasks import VOCABULARY
-from rt_keras.layers.centroids import heads_with_centroids
 
 
 def make_backbone(causal, length, layers, width, heads, period=None):
@@ -105,8 +104,6 @@ def adapted(backbone, kind, keys, length, causal, sample=None):
     """
     groups = KINDS[kind](backbone.num_heads, keys, length, causal)
     model = rt_keras.adapt(backbone, groups, num_global_tokens=GLOBAL_TOKENS.get(kind))
-    if sample is not None and heads_with_centroids(model):
-        rt_keras.fit_centroids(model, sample, verbose=0)
     return model
 
 

@@ -46,7 +46,7 @@ def add_arguments(parser):
         "--text FILE": "the text to score or to take passages from",
     }
     add_options(parser, needed, required=True)
-    meaning = "the text to hide numbers in and to fit centroids to (default: --text)"
+    meaning = "the text to hide numbers in, for a language model (default: --text)"
     add_options(parser, {"--other FILE": meaning})
     options.add_numbers(parser, "lengths", (8000,), "tokens of a sequence")
     of_decoders, of_encoders = (
@@ -128,8 +128,8 @@ def main(args):
             progress.say(f"{where}: already in {args.json}")
             continue
         with progress.bar(f"measuring {where}"):
-            cell_of_model = args.model, args.text, other, kind, length
-            figure = _measure_alone(causal, of_decoders, *cell_of_model)
+            texts = (args.text, other) if causal else (args.text,)
+            figure = _measure_alone(causal, of_decoders, args.model, *texts, kind, length)
         if figure is None:
             progress.say(f"{where}: omitted: its process ended, perhaps because memory ran out")
             continue
@@ -234,8 +234,8 @@ def report(where, figures):
 
 
 def _title(figure):
-    also = "centroids from" if "cosine" in figure else "needles in"
-    return "{model} on {text}, {also} {other}".format(**figure["settings"], also=also)
+    title = "{model} on {text}" if "cosine" in figure else "{model} on {text}, needles in {other}"
+    return title.format(**figure["settings"])
 
 
 def draw(figures, path):

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.benchmarks.pretrained.kinds import head_groups
-from rt_keras.benchmarks.pretrained.measure import FITTED, keys_seen
-from rt_keras.models.adapted import fit_centroids
+from rt_keras.benchmarks.pretrained.measure import keys_seen
 from rt_keras.models.adapted.attention_layers import num_heads
 from rt_keras.models.adapted.backbones import attention_layers, backbone_of
 from rt_keras.models.adapted.folders import load_model
@@ -20,13 +19,12 @@ from rt_keras.models.adapted.text_tokens import first_tokens_of
 PASSAGES, SPANS, SPAN = 16, 8, 64
 
 
-def measure(model, text, other, kind, length):
+def measure(model, text, kind, length):
     """Measures a kind of heads on passages of a length.
 
     Args:
         model: string, folder of a pretrained encoder.
-        text, other: strings, files of the text that passages are taken from and of the text that
-            centroids are fitted to.
+        text: string, file of the text that passages are taken from.
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
         length: int, number of tokens of a passage.
 
@@ -43,10 +41,6 @@ def measure(model, text, other, kind, length):
     passages, spans = (_between(ends, x) for x in (passages, spans))
     expected, _ = _embedded(load(model, "full", length), passages)
     adapted = load(model, kind, length)
-    if kind.startswith("nearest"):
-        rows = max(FITTED // length, 1)
-        some = first_tokens_of(other, tokenizer, rows * length).reshape([rows, length])
-        fit_centroids(adapted, _inputs(adapted, some), verbose=0)
     found, seconds = _embedded(adapted, passages)
     looking = _normalized(_states(adapted)(spans))
     return {

@@ -6,8 +6,8 @@ read a number of distant keys have the same window, and in decoders also the fir
 
 from rt_keras import config_files
 
-# Number of centroids of clustered attention in decoders and in encoders.
-CLUSTERS, ENCODER_CLUSTERS = 100, 25
+# Number of groups of clustered attention.
+ENCODER_CLUSTERS = 25
 # Number of keys that a query of an encoder sees, including its window, where it can be chosen. They
 # are best spent on a small window and small blocks.
 ENCODER_KEYS = 64
@@ -27,13 +27,11 @@ MEANINGS = {
     "window": "a window",
     "window_first": "a window and the first tokens",
     **_CHOSEN,
-    "clustered": "a block, and everything before it as the query's nearest centroid sees it",
 }
 ENCODER_MEANINGS = {
     "full": "every key",
     "window": "a window of as many keys as other kinds see",
     **_CHOSEN,
-    "nearest": "the nearest keys of the query's cluster",
     "clustered": "the keys as the mean of the query's group sees them",
     "improved_clustered": "also the query's own weights for the group's best keys",
 }
@@ -62,9 +60,9 @@ def head_groups(name, heads, causal=True, few=False):
     >>> head_groups("oracle:num_keys=64", 2)[0].key_sets[2]
     ChosenKeys(num_keys=64)
     """
-    from rt_keras.layers import CausalClusteredHeads, FullHeads, Heads
+    from rt_keras.layers import FullHeads, Heads
     from rt_keras.layers.key_sets import Window
-    from rt_keras.models.adapted.default_heads import SEGMENT_SIZE, sets_beside
+    from rt_keras.models.adapted.default_heads import sets_beside
 
     kind, *assignments = name.split(":")
     if kind not in meanings(causal):
@@ -75,8 +73,6 @@ def head_groups(name, heads, causal=True, few=False):
     beside = sets_beside(few, distance) if causal else [Window(ENCODER_WINDOW)]
     if kind in _CHOSEN:
         return [Heads(heads, [*beside, _key_set(kind, options, causal, few)])]
-    if kind == "nearest":
-        return [Heads(heads, [_key_set(kind, options, causal)])]
     if not causal and kind in _CLUSTERED:
         return [_clustered(kind, heads, options)]
     if options:
@@ -90,7 +86,6 @@ def head_groups(name, heads, causal=True, few=False):
         "full_scaled": lambda: [FullHeads(heads)],
         "window": lambda: [Heads(heads, beside[:1])],
         "window_first": lambda: [Heads(heads, beside)],
-        "clustered": lambda: [CausalClusteredHeads(heads, CLUSTERS, SEGMENT_SIZE)],
     }[kind]()
 
 
@@ -104,9 +99,9 @@ def _clustered(kind, heads, options):
 
 
 def _key_set(kind, options, causal, few=False):
-    """Returns the set of the keys that a kind finds, or reads as the cluster of a query."""
+    """Returns the set of the keys that a kind finds."""
     from rt_keras.benchmarks.pretrained.chosen_keys import ChosenKeys
-    from rt_keras.layers.key_sets import Cluster, SelectedBlocks
+    from rt_keras.layers.key_sets import SelectedBlocks
     from rt_keras.layers.key_sets.key_set import options_of
     from rt_keras.models.adapted.default_heads import KEYS, block_options
 
@@ -122,19 +117,12 @@ def _key_set(kind, options, causal, few=False):
             "segment_size": ENCODER_WINDOW,
             "deviation_weight": 0.0,
         }
-    of_cluster = {
-        "routed_key": "key",
-        "kernel_size": 1,
-        "use_query_key_norm": False,
-        "scaled": False,
-    }
     # The class, the arguments that define the kind, and the defaults of its options.
     cls, fixed, defaults = {
         "random": (ChosenKeys, {"at_random": True}, {"num_keys": keys}),
         "oracle": (ChosenKeys, {"at_random": False}, {"num_keys": keys}),
         "blocks": (SelectedBlocks, {"by_content": False}, blocks),
         "content_blocks": (SelectedBlocks, {"by_content": True}, blocks),
-        "nearest": (Cluster, of_cluster, {"num_clusters": 8, "window_size": ENCODER_KEYS}),
     }[kind]
     known = [field.name for field in options_of(cls) if field.name not in fixed]
     _check_options(kind, options, known)

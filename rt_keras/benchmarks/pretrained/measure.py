@@ -10,7 +10,6 @@ from rt_keras.benchmarks.memory import resident, resident_peak
 from rt_keras.benchmarks.pretrained.kinds import head_groups
 from rt_keras.benchmarks.pretrained.readers import ROOM, load
 from rt_keras.layers import Heads
-from rt_keras.models.adapted import fit_centroids
 from rt_keras.models.adapted.text_tokens import first_tokens_of
 from rt_keras.ops.blocks import ceil_div
 
@@ -22,8 +21,6 @@ SENTENCE, QUESTION = " The magic number is {}.", "\n\nThe magic number is"
 STRETCH = 2048
 # Number of keys that are counted at once, and in all. In longer sequences, they are evenly spaced.
 KEYS_AT_ONCE, KEYS_COUNTED = 512, 4096
-# Number of tokens that centroids are fitted to.
-FITTED = 2048
 
 
 def measure(model, text, other, kind, length, needles=5, losses_only=False):
@@ -32,7 +29,7 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
     Args:
         model: string, folder of a pretrained model.
         text, other: strings, files of the text that is scored and of the text that needles are
-            hidden in and centroids are fitted to.
+            hidden in.
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
         length: int, number of tokens of a sequence.
         needles: int, number of needles, at depths from the beginning to the end. Defaults to 5.
@@ -49,10 +46,6 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
     tokenizer = reader.model.preprocessor.tokenizer
     tokens, hay = (first_tokens_of(path, tokenizer, length) for path in (text, other))
     ids = text_and_passage(tokens, reader.start, length)
-    if kind == "clustered":
-        some = hay[None, :FITTED]
-        inputs = {"token_ids": some, "padding_mask": np.ones_like(some)}
-        fit_centroids(reader.model, inputs, verbose=0)
     before = resident()
     first, (hidden, _) = _timed(reader.read, ids)
     peak = resident_peak()

@@ -139,18 +139,6 @@ def moba(heads, sizes):
     return [rt_keras.layers.Heads(heads, [window, blocks])]
 
 
-def native_sparse(heads, sizes):
-    """Heads of Native Sparse Attention: half of the keys in a window, half in selected blocks.
-
-    The means of all blocks that they see besides are not counted.
-    """
-    size = 2 ** round(math.log2(max(1, sizes.keys / 12)))
-    near = sizes.keys - sizes.keys // 2
-    # Three blocks are selected in any case.
-    num_blocks = max(4, round((sizes.keys - near) / size))
-    return [rt_keras.layers.NativeSparseHeads(heads, size, num_blocks, near)]
-
-
 def gated_delta(heads, sizes):
     """Heads of Gated DeltaNet, which see no keys but a state of fixed size."""
     return [rt_keras.layers.GatedDeltaHeads(heads)]
@@ -194,7 +182,6 @@ KINDS = {
     # Half of the heads of each.
     "routed_blocks_and_nearest": routed_blocks_and_nearest,
     "moba": moba,
-    "native_sparse": native_sparse,
     # Rivals with a recurrent state; their gates and convolutions add weights.
     "gated_delta": gated_delta,
     "local_and_gated_delta": partial(beside_gated_delta, others=local),

@@ -12,8 +12,6 @@ from rt_keras.benchmarks.training_runs import TESTS, training_keys, watch
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
-from rt_keras.layers.centroids import heads_with_centroids
-from rt_keras.models import fit_centroids
 from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment, load_model
@@ -21,8 +19,8 @@ from rt_keras.training.run import compiled_model
 
 # Without it, small sets of recordings are soon known by heart.
 DROPOUT = 0.1
-# Batches per test during training, and those to which centroids are fitted.
-TESTED, FITTED = 4, 4
+# Batches per test during training.
+TESTED = 4
 
 
 def train(settings, report):
@@ -166,7 +164,7 @@ def swapped(model, kind, keys, experiment):
         experiment: its `Experiment`.
 
     Returns:
-        A model. Centroids are fitted to training recordings.
+        A model.
     """
     groups = REPLACEMENTS[kind](HEADS, keys, experiment.data.sequence_length, causal=False)
     serialized = [keras.saving.serialize_keras_object(group) for group in groups]
@@ -174,7 +172,4 @@ def swapped(model, kind, keys, experiment):
     config["head_groups"] = [serialized] * model.backbone.num_layers
     other = type(model)(type(model.backbone).from_config(config))
     copy_weights(model, other)
-    if heads_with_centroids(other):
-        batches = experiment.training_batches().take(FITTED)
-        fit_centroids(other.backbone, batches.map(lambda inputs, *_: inputs), verbose=0)
     return other

@@ -2,7 +2,6 @@
 
 from rt_keras.layers.key_sets.block_and_centroids import BlockAndCentroids
 from rt_keras.layers.key_sets.cluster import Cluster
-from rt_keras.layers.key_sets.compressed import CompressedWindow
 from rt_keras.layers.key_sets.everything import Everything
 from rt_keras.layers.key_sets.first_tokens import FirstTokens
 from rt_keras.layers.key_sets.key_set import KeySet
@@ -16,7 +15,6 @@ from rt_keras.layers.key_sets.window import Window
 __all__ = [
     "BlockAndCentroids",
     "Cluster",
-    "CompressedWindow",
     "Everything",
     "FirstTokens",
     "KeySet",

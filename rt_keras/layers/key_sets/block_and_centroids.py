@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
 from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_clustered_step
 
@@ -42,8 +43,7 @@ class BlockAndCentroids(ByOps):
     groups_queries = False
     # Centroids represent queries.
     clusters_queries_alone = True
-    always_causal = repeats_keys = True
-    attention_op, step_op = map(staticmethod, (causal_clustered_attention, causal_clustered_step))
+    step_op = staticmethod(causal_clustered_step)
 
     num_clusters: int = key(100, "centroids per head", AT_LEAST_1)
     block_size: int = key(128, "positions per block", AT_LEAST_1)
@@ -53,8 +53,14 @@ class BlockAndCentroids(ByOps):
     def build(self, heads, depth, value_depth):
         heads.build_centroids(depth)
 
+    def attend(self, heads, chunk, joins):
+        options = {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
+        # The op is always causal.
+        del options["causal"]
+        return causal_clustered_attention(*self._inputs(heads, chunk), **options)
+
     def prefill_state(self, heads, chunk, max_length):
-        key, value = chunk.of_each_head()
+        _, key, value = self._inputs(heads, chunk)
         return causal_clustered_cache(
             key,
             value,
@@ -70,3 +76,7 @@ class BlockAndCentroids(ByOps):
             "load_bias": tf.convert_to_tensor(heads.load_bias),
             "block_size": self.block_size,
         }
+
+    def _inputs(self, heads, chunk):
+        # Keys and values are repeated for each query head.
+        return chunk.query, *(repeat_heads(x, heads.num_heads) for x in (chunk.keys, chunk.value))

@@ -11,10 +11,6 @@ class ByOps(KeySet):
 
     # The ops for a whole sequence, for a chunk and a state, and for one position and a state.
     attention_op = chunk_op = step_op = None
-    # Whether the op for a whole sequence is always causal and has no argument `causal`.
-    always_causal = False
-    # Whether the ops require keys to be repeated for each query head.
-    repeats_keys = False
     # Whether the ops always return the logsumexp of the logits.
     always_with_logsumexp = False
 
@@ -28,8 +24,6 @@ class ByOps(KeySet):
 
     def attend(self, heads, chunk, joins, **options):
         options |= {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
-        if self.always_causal:
-            del options["causal"]
         return self._output(self.attention_op(*self._inputs(heads, chunk), **options), joins)
 
     def read_chunk(self, heads, chunk, states, joins):
@@ -53,7 +47,4 @@ class ByOps(KeySet):
         return found[0] if self.always_with_logsumexp and not joins else found
 
     def _inputs(self, heads, chunk):
-        key, value = chunk.keys, chunk.value
-        if self.repeats_keys:
-            key, value = chunk.of_each_head()
-        return *self.placed(heads, chunk.query, key), value
+        return *self.placed(heads, chunk.query, chunk.keys), chunk.value

@@ -54,7 +54,6 @@ class Everything(Positioned):
     cache_grows = True
     reads_chunks = True
     can_be_dense = False
-    runs_in_litert = True
     attention_op, chunk_op, step_op, cross_step_op = map(
         staticmethod, (full_attention, full_chunk, full_step, full_cross_step)
     )

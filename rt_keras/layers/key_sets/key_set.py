@@ -6,7 +6,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rt_keras.keys import keys_of
-from rt_keras.ops.blocks import repeat_heads
 from rt_keras.renamed import renamed_arguments
 
 
@@ -62,10 +61,6 @@ class Chunk(NamedTuple):
             "seed": self.seed,
         }
 
-    def of_each_head(self):
-        """Returns the keys and values repeated for each query head."""
-        return (repeat_heads(x, self.query.shape[1]) for x in (self.keys, self.value))
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class KeySet:
@@ -107,7 +102,6 @@ class KeySet:
     groups_queries = True
     has_query_key_norm = False
     can_be_dense = True
-    runs_in_litert = False
     returns_attention_scores = True
     adds_to_values = False
     # Whether the set's centroids represent only queries. None if it has no centroids.
@@ -185,9 +179,6 @@ class KeySet:
             `[batch, heads, length, value_depth]`, and with `joins` also `[batch, heads, length]`.
         """
         raise NotImplementedError
-
-    def after_attention(self, heads, chunk):
-        """Hook for the rest of a training step, such as an additional loss."""
 
     def prefill_state(self, heads, chunk, max_length):
         """Returns the state after the first `chunk.count` positions.

@@ -127,11 +127,6 @@ class Window(Positioned):
         return self.grid is None and self.takes_causal_mask
 
     @property
-    def runs_in_litert(self):
-        """Returns whether the activation is softmax. Others need a loop over five dimensions."""
-        return self.attention_activation == "softmax"
-
-    @property
     def blocks(self):
         """The arguments of the ops that define blocks."""
         return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}

@@ -2,6 +2,5 @@
 
 from rt_keras.models.adapted.adapt import adapt, restore
 from rt_keras.models.adapted.distill import distill
-from rt_keras.models.adapted.fit_centroids import fit_centroids
 
-__all__ = ["adapt", "distill", "fit_centroids", "restore"]
+__all__ = ["adapt", "distill", "restore"]

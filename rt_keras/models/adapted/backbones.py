@@ -19,14 +19,13 @@ from rt_keras.models.adapted.attention_layers import (
     window_of,
 )
 from rt_keras.models.kept_arguments import KeptArguments
-from rt_keras.models.litert import LiteRTExport
 from rt_keras.ops.blocks import ceil_div
 
 # Number of blocks in a window. More blocks waste fewer keys, but make matrices smaller.
 BLOCKS_OF_WINDOW = 8
 
 
-class AdaptedBackbone(KeptArguments, LiteRTExport):
+class AdaptedBackbone(KeptArguments):
     """Mixin of adapted KerasHub backbones: replaces their attention heads.
 
     `rt_keras.adapt` creates such backbones with the weights of a model.

@@ -17,7 +17,6 @@ from rt_keras.models.adapted.backbones import (
     backbone_of,
 )
 from rt_keras.models.adapted.batches import batches_of
-from rt_keras.models.adapted.fit_centroids import collect
 from rt_keras.ops.blocks import repeat_heads
 
 
@@ -46,7 +45,7 @@ def distill(
     Args:
         model: backbone or task returned by `adapt`.
         teacher: the original model.
-        data: a batch of inputs, or an iterable of batches, as for `fit_centroids`. They are used in
+        data: a batch of inputs, or an iterable of batches, for the model. They are used in
             turn, repeatedly.
         steps: int, number of batches to train on. Defaults to 200.
         learning_rate: float, learning rate of Adam. Defaults to 1e-3.
@@ -150,6 +149,13 @@ class _Pair:
         causal = call.layer.causal
         log_q, log_p = (_log_weights(x, chosen, causal, mask) for x in (call, of_teacher))
         return tf.reduce_mean(tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1))
+
+
+def collect(heads, arguments, options):
+    """Adds the queries and keys of a call to the statistics that update the centroids."""
+    query, _, key = arguments
+    masks = {name: options[name] for name in ("query_mask", "key_mask")}
+    heads.collect(query=query, key=key, **masks)
 
 
 def _run(model, inputs):

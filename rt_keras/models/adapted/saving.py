@@ -3,10 +3,9 @@
 import keras
 
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor
-from rt_keras.models.litert import LiteRTExport
 
 
-class SavedWhole(LiteRTExport):
+class SavedWhole:
     """Mixin of adapted tasks: refuses to save a task that could not be loaded again."""
 
     @property

@@ -74,7 +74,7 @@ def test_the_table_says_what_is_lost_to_full_attention():
     expected = "1,000 oracle 388 3.5000 0.2500 0.500 80% 1.50 0.25 20.0"
     assert row == expected.split()
     lines = pretrained.report("a machine", ENCODER).splitlines()
-    assert lines[0] == "llama on text.txt, centroids from text.txt"
+    assert lines[0] == "llama on text.txt"
     assert lines[-1].split() == ["512", "blocks", "64", "0.875", "62.5%", "0.250"]
 
 
@@ -86,16 +86,16 @@ def test_budgets_of_a_kind_are_a_line_of_the_picture(tmp_path):
 
 
 @pytest.mark.weekly
-def test_an_encoder_is_measured_with_fitted_centroids_too(models, tmp_path, monkeypatch, capfd):
+def test_an_encoder_is_measured_too(models, tmp_path, monkeypatch, capfd):
     # Without processes.
     monkeypatch.setattr(pretrained, "_measure_alone", pretrained._measure)
-    options = ["--lengths", "130", "--kinds", "full", "nearest"]
+    options = ["--lengths", "130", "--kinds", "full", "clustered"]
     path = tmp_path / "figures.json"
     result = pretrained.main(parse(models, *options, model="bert", json=path))
     assert json.loads(path.read_text()) == result
-    full, nearest = result["figures"]
+    full, clustered = result["figures"]
     assert abs(full["cosine"] - 1) < 1e-5 and full["keys"] == 130 and full["seconds"] > 0
-    assert 0 < full["retrieval"] < 1 and 0 < nearest["cosine"] < 1
+    assert 0 < full["retrieval"] < 1 and 0 < clustered["cosine"] < 1
     assert "cosine" in capfd.readouterr().out
 
 
