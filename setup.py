@@ -18,7 +18,6 @@ BASE = [
     "rich>=13,<16",
     "tensorflow-text>=2.20.1,<2.22",
     # Locks on folders. From 4.2 on, whoever asks in vain leaves the owner's name in the file.
-    "filelock>=4.2,<5",
     # The published configurations; KerasHub brings it too.
     "pyyaml>=6,<7",
 ]

@@ -1,17 +1,18 @@
-"""The folder of the published configurations; atomic writes of files and folders; locks."""
+"""The folder of the published configurations; atomic writes, sums and locks."""
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-import socket
 import sys
 import tempfile
 from pathlib import Path
 
-import filelock
+# The sums of the files in a folder, as the command `sha256sum` writes them.
+SUMS = "SHA256SUMS"
 
 
 def config_folder():
@@ -98,6 +99,28 @@ def whole_folder(path):
         os.replace(inner, path)
 
 
+@contextlib.contextmanager
+def new_files(folder):
+    """Yields a temporary folder, whose files replace those of another one after the other.
+
+    At any time, each file is whole. At the end, the folder has new sums; see `write_sums`.
+
+    Args:
+        folder: `Path`, which need not exist. Its other files stay.
+
+    Yields:
+        The `Path` of the folder to write to, next to `folder`.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as part:
+        inner = Path(part, folder.name)
+        inner.mkdir()
+        yield inner
+        (folder / SUMS).unlink(missing_ok=True)
+        shutil.copytree(inner, folder, copy_function=os.replace, dirs_exist_ok=True)
+    write_sums(folder)
+
+
 def check_new_folder(path):
     """Raises an `OSError` if a new folder cannot be written to a path.
 
@@ -148,45 +171,6 @@ def read_json(path):
     return values
 
 
-def write_sealed_json(path, values):
-    """Writes values to a file as JSON, with a checksum that `read_sealed_json` compares.
-
-    Args:
-        path: string or `Path`, the file.
-        values: dictionary of JSON values.
-    """
-    write_json(path, {**values, "sha256": _sum_of_values(values)})
-
-
-def read_sealed_json(path):
-    """Reads the values that `write_sealed_json` wrote.
-
-    Args:
-        path: string or `Path`, the file.
-
-    Returns:
-        The dictionary of values.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is damaged.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "list.json"
-    >>> write_sealed_json(path, {"files": 2})
-    >>> read_sealed_json(path)
-    {'files': 2}
-    """
-    values = read_json(path)
-    if values.pop("sha256", None) != _sum_of_values(values):
-        raise ValueError(f"{path} is damaged: its content has changed")
-    return values
-
-
-def _sum_of_values(values):
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8")).hexdigest()
-
-
 def sum_of_file(path):
     """Computes the SHA-256 sum of a file, in hexadecimal digits.
 
@@ -197,54 +181,45 @@ def sum_of_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal_weights(path):
-    """Adds a checksum to a file of weights, which `check_weights` compares.
+def write_sums(folder):
+    """Writes the SHA-256 sums of the files in a folder to its file `SHA256SUMS`.
+
+    `check_sums` compares them, and so does the command `sha256sum -c SHA256SUMS`.
 
     Args:
-        path: string or `Path`, the HDF5 file.
+        folder: string or `Path`.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_json(folder / "config.json", {})
+    >>> write_sums(folder)
+    >>> check_sums(folder)
     """
-    import h5py
+    folder = Path(folder)
+    (folder / SUMS).unlink(missing_ok=True)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    with whole_file(folder / SUMS) as part:
+        lines = [f"{sum_of_file(path)}  {path.relative_to(folder)}\n" for path in paths]
+        part.write_text("".join(lines), encoding="utf-8")
 
-    with h5py.File(path, "r+") as file:
-        file.attrs["sha256"] = _sum_of_weights(file)
 
-
-def check_weights(path):
-    """Raises a ValueError if a file of weights is damaged or holds something else.
+def check_sums(folder):
+    """Raises an error if a file in a folder has changed since `write_sums`.
 
     Args:
-        path: string or `Path`, the HDF5 file. If `seal_weights` added a checksum, the weights must
-            match it.
+        folder: string or `Path`. Without a file `SHA256SUMS`, nothing is checked.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file has changed.
     """
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            found, expected = _sum_of_weights(file), file.attrs.get("sha256")
-    except FileNotFoundError:
-        raise
-    # Changed bytes can raise any exception in HDF5.
-    except Exception as error:
-        raise ValueError(f"{path} is damaged: its weights cannot be read ({error})") from None
-    if expected not in (None, found):
-        raise ValueError(f"{path} is damaged: its weights have changed")
-
-
-def _sum_of_weights(file):
-    """Computes the SHA-256 sum of all arrays in an HDF5 file and their names."""
-    import h5py
-    import numpy as np
-
-    total = hashlib.sha256()
-
-    def add(name, item):
-        if isinstance(item, h5py.Dataset):
-            values = np.asarray(item[()])
-            total.update(f"{name} {values.dtype} {values.shape}".encode())
-            total.update(repr(values).encode() if values.dtype == object else values.tobytes())
-
-    file.visititems(add)
-    return total.hexdigest()
+    sums = Path(folder, SUMS)
+    text = sums.read_text(encoding="utf-8", errors="replace") if sums.exists() else ""
+    for line in text.splitlines():
+        expected, _, name = line.partition("  ")
+        path = sums.parent / name
+        if sum_of_file(path) != expected:
+            raise ValueError(f"{path} is damaged: its bytes are not those of {SUMS}")
 
 
 def check_space(folder, size):
@@ -283,41 +258,24 @@ def locked(folder, wait=False):
     """Locks a folder against other processes that lock it.
 
     Args:
-        folder: string or `Path`. A missing folder is created, and deleted at the end if it is
-            empty. The lock is on the file `.lock` in it, and the end of the process releases it.
+        folder: string or `Path`. A missing folder is created. The lock is on the file `.lock` in
+            it, and the end of the process releases it.
         wait: bool, whether to wait for a process that has the lock, with a message. Defaults to
             False.
 
     Raises:
         BlockingIOError: if another process has the lock, unless `wait` is set.
     """
-    path = Path(folder) / ".lock"
-    with _acquired(path, wait):
-        path.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with open(Path(folder, ".lock"), "w", encoding="utf-8") as lock:
         try:
-            yield
-        finally:
-            if list(path.parent.iterdir()) == [path]:
-                path.unlink()
-                path.parent.rmdir()
-
-
-def _acquired(path, wait):
-    """Acquires the lock on a file and returns it as a context manager, which releases it."""
-    lock = filelock.FileLock(path)
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # The previous owner may delete the folder at its end.
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                return lock.acquire(blocking=False)
-            except filelock.Timeout:
-                # A new owner has not written its name yet.
-                owner = path.read_text(encoding="utf-8") or "another process"
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             if not wait:
-                raise BlockingIOError(f"{path.parent} is in use by {owner}")
-            print(f"waiting for {owner}, which is using {path.parent}", file=sys.stderr, flush=True)
-            return lock.acquire()
+                raise BlockingIOError(f"{folder} is in use by another process") from None
+            print(f"waiting for another process, which is using {folder}", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def check_writable(name, path):

@@ -1,3 +1,4 @@
+import fcntl
 import gc
 import io
 import os
@@ -6,7 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import filelock
 import hypothesis
 import pytest
 
@@ -171,7 +171,8 @@ def made_once(tmp_path_factory, name, make):
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
     folder, unfinished = root / name, root / f"{name}_unfinished"
-    with filelock.FileLock(root / f"{name}.lock"):
+    with open(root / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             shutil.rmtree(unfinished, ignore_errors=True)
             make(unfinished)

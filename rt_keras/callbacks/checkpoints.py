@@ -1,5 +1,6 @@
-"""A folder of checkpoints with checksums."""
+"""A folder of TensorFlow's checkpoints."""
 
+import json
 from pathlib import Path
 
 import tensorflow as tf
@@ -10,12 +11,9 @@ from rt_keras import files
 class Checkpoints:
     """A folder of checkpoints. Each has a step, arrays and JSON values.
 
-    The checkpoint of step 120 consists of the files `120.index` and `120.data-...` of
-    `tf.train.Checkpoint` and of `120.json`, which is written last. `120.json` holds the sizes and
-    SHA-256 sums of the other files, its own sum, the values, and the names and shapes of the
-    arrays. A checkpoint without this file is ignored, and one with a changed byte is rejected.
-    `tf.train.CheckpointManager` detects neither, and loses all checkpoints if its own list is
-    damaged.
+    The checkpoint of step 120 consists of the files `120.data-...` and `120.index` in the format of
+    `tf.train.Checkpoint`, which has a checksum of each array. TensorFlow writes both under other
+    names first and renames the index last, so an interruption leaves no half of a checkpoint.
 
     Args:
         folder: string or path. It need not exist.
@@ -36,39 +34,37 @@ class Checkpoints:
         self.max_to_keep = max_to_keep
 
     def write(self, step, arrays, values):
-        """Writes a checkpoint, and deletes those beyond `max_to_keep`.
+        """Writes a checkpoint, and deletes those of later steps and those beyond `max_to_keep`.
 
         Args:
             step: int.
-            arrays: dictionary of tensors or arrays.
+            arrays: dictionary of tensors or arrays, none of which is named "values".
             values: dictionary of JSON values.
 
         Raises:
-            OSError: if it cannot be written, for example because the disk is full. Its files are
-                deleted, and the other checkpoints are unchanged.
+            OSError: if it cannot be written, for example because the disk is full. The other
+                checkpoints are unchanged.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        arrays = {**arrays, "values": json.dumps(values)}
         try:
-            self._write_arrays(step, arrays)
-            manifest = {
-                "step": step,
-                "values": values,
-                "arrays": {name: [x.dtype.name, list(x.shape)] for name, x in arrays.items()},
-                "files": {path.name: _size_and_sum(path) for path in self._files(step)},
-            }
-            files.write_sealed_json(self._manifest(step), manifest)
-        except (OSError, tf.errors.OpError) as error:
-            self._delete(step)
+            with tf.device("CPU:0"):
+                tf.raw_ops.SaveV2(
+                    prefix=str(self.folder / str(step)),
+                    tensor_names=[*arrays],
+                    shape_and_slices=[""] * len(arrays),
+                    tensors=[tf.convert_to_tensor(x) for x in arrays.values()],
+                )
+        except tf.errors.OpError as error:
+            # After the name of the operation.
+            reason = error.message.rpartition("}} ")[2]
             raise OSError(
-                f"the checkpoint of step {step:,} was not written to {self.folder}: "
-                f"{getattr(error, 'message', error)}"
+                f"the checkpoint of step {step:,} was not written to {self.folder}: {reason}"
             ) from None
-        self.sweep(self.steps()[-self.max_to_keep :])
-
-    def _write_arrays(self, step, arrays):
-        with tf.device("CPU:0"):
-            variables = {name: tf.Variable(x, trainable=False) for name, x in arrays.items()}
-        tf.train.Checkpoint(arrays=variables).write(str(self.folder / str(step)))
+        kept = [str(x) for x in self.steps() if x <= step][-self.max_to_keep :]
+        for path in self.folder.iterdir():
+            if path.name.split(".")[0] not in kept:
+                files.delete(path)
 
     def newest(self):
         """Finds the newest intact checkpoint.
@@ -79,25 +75,11 @@ class Checkpoints:
         damaged = []
         for step in reversed(self.steps()):
             try:
-                self._checked_manifest(step)
+                self.read(step)
                 return step, damaged
             except ValueError as error:
                 damaged.append(str(error))
         return None, damaged
-
-    def values(self, step):
-        """Reads the values of a checkpoint, without its arrays.
-
-        Args:
-            step: int.
-
-        Returns:
-            A dictionary of JSON values.
-
-        Raises:
-            ValueError: if the file of the values is damaged.
-        """
-        return files.read_sealed_json(self._manifest(step))["values"]
 
     def read(self, step):
         """Reads the arrays and values of a checkpoint.
@@ -111,54 +93,16 @@ class Checkpoints:
         Raises:
             ValueError: if the checkpoint is damaged.
         """
-        manifest = self._checked_manifest(step)
-        reader = tf.train.load_checkpoint(str(self.folder / str(step)))
-        arrays = {name: reader.get_tensor(_key(name)) for name in manifest["arrays"]}
-        return arrays, manifest["values"]
-
-    def sweep(self, keep):
-        """Deletes all files except the checkpoints of some steps.
-
-        Args:
-            keep: list of ints, the steps to keep.
-        """
-        kept = {path.name for step in keep for path in [self._manifest(step), *self._files(step)]}
-        for path in self.folder.glob("*"):
-            if path.name not in kept:
-                files.delete(path)
-
-    def _delete(self, step):
-        # The manifest goes first: without it, the other files are ignored.
-        self._manifest(step).unlink(missing_ok=True)
-        for path in self._files(step):
-            files.delete(path)
+        prefix = self.folder / str(step)
+        try:
+            reader = tf.train.load_checkpoint(str(prefix))
+            arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_dtype_map()}
+        # TensorFlow raises the second if a file is too short.
+        except (tf.errors.OpError, IndexError) as error:
+            raise ValueError(f"the checkpoint {prefix} is damaged: {error}") from None
+        return arrays, json.loads(arrays.pop("values"))
 
     def steps(self):
-        names = (path.stem for path in self.folder.glob("*.json"))
+        """Returns the steps of all checkpoints, damaged ones included, in order."""
+        names = (path.stem for path in self.folder.glob("*.index"))
         return sorted(int(name) for name in names if name.isdecimal())
-
-    def _manifest(self, step):
-        return self.folder / f"{step}.json"
-
-    def _files(self, step):
-        return sorted([*self.folder.glob(f"{step}.index"), *self.folder.glob(f"{step}.data-*")])
-
-    def _checked_manifest(self, step):
-        """Reads a manifest and verifies the files that it lists."""
-        manifest = files.read_sealed_json(self._manifest(step))
-        for name, expected in manifest["files"].items():
-            part = self.folder / name
-            if not part.is_file():
-                raise ValueError(f"{part} is missing")
-            if _size_and_sum(part) != expected:
-                raise ValueError(f"{part} is damaged: its contents have changed")
-        return manifest
-
-
-def _key(name):
-    """Returns the key of an array in `tf.train.Checkpoint(arrays={name: ...})`."""
-    return f"arrays/{name.replace('.', '..').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-def _size_and_sum(path):
-    return [path.stat().st_size, files.sum_of_file(path)]

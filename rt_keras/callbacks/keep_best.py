@@ -1,8 +1,6 @@
 """Saves the best model of a run."""
 
 import math
-import os
-import tempfile
 from pathlib import Path
 
 import keras
@@ -14,10 +12,9 @@ from rt_keras.callbacks.workers import Workers
 class KeepBest(keras.callbacks.Callback):
     """Writes the model to a folder after every validation if it is the best so far.
 
-    The folder is a KerasHub preset. Its weights have a checksum, which
-    `rt_keras.files.check_weights` compares. If writing fails, for example because the disk is full,
-    the run prints a message and continues, and the next model that is better than the one in the
-    folder is written. With several workers, only the chief writes.
+    The folder is a KerasHub preset with `SHA256SUMS`, which `rt_keras.files.check_sums` compares.
+    `keras.callbacks.ModelCheckpoint` writes no presets, and a failure leaves half of its file. With
+    several workers, only the chief writes.
 
     Args:
         folder: string or path, the folder of the preset.
@@ -30,6 +27,7 @@ class KeepBest(keras.callbacks.Callback):
 
     Raises:
         FloatingPointError: if the monitored value is NaN or infinite. Nothing is written then.
+        OSError: if the disk is full. The folder is unchanged.
     """
 
     def __init__(self, folder, monitor="val_loss", preprocessor=None):
@@ -45,13 +43,12 @@ class KeepBest(keras.callbacks.Callback):
         if not math.isfinite(value):
             raise FloatingPointError(f"{self.monitor} is {value} at step {step}")
         if value < self.values["value"]:
-            try:
-                if Workers(self.model.distribute_strategy).is_chief:
-                    self._save_model()
-            except OSError as error:
-                print(f"the best model was not written: {error}; training continues", flush=True)
-            else:
-                self.values = {"step": step, "value": value}
+            if Workers(self.model.distribute_strategy).is_chief:
+                task = self._task()
+                with files.new_files(self.folder) as part:
+                    files.check_space(part, 4 * task.count_params())
+                    task.save_to_preset(part)
+            self.values = {"step": step, "value": value}
 
     def _task(self):
         """Returns the model with its preprocessor."""
@@ -67,21 +64,3 @@ class KeepBest(keras.callbacks.Callback):
                 value = trained.value
                 own.assign(strategy.experimental_local_results(value)[0] if several else value)
         return task
-
-    def _save_model(self):
-        """Replaces the preset file by file, because only its weights change between steps."""
-        task = self._task()
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        files.check_space(self.folder.parent, sum(x.value.numpy().nbytes for x in task.weights))
-        prefix = f".{self.folder.name}."
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=self.folder.parent) as part:
-            task.save_to_preset(part)
-            for path in Path(part).rglob("*"):
-                if path.name.endswith(".weights.h5"):
-                    files.seal_weights(path)
-                target = self.folder / path.relative_to(part)
-                if path.is_dir():
-                    target.mkdir(parents=True, exist_ok=True)
-                else:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    os.replace(path, target)

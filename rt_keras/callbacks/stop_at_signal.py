@@ -1,9 +1,8 @@
-"""Ends a run at a signal, after saving its state."""
+"""The signals that end a run after its state is saved."""
 
+import contextlib
 import signal
 import threading
-
-import keras
 
 
 class Stopped(KeyboardInterrupt):
@@ -20,55 +19,29 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
-class StopAtSignal(keras.callbacks.Callback):
-    """Finishes the step at SIGTERM or Ctrl-C, saves the state and raises `Stopped`.
+@contextlib.contextmanager
+def caught_signals():
+    """Catches SIGTERM and Ctrl-C, which `KeepState` looks for after each step.
 
-    If one of several workers gets the signal, all stop after the same step. A second signal ends
-    the process at once. A signal during validation saves nothing new: the last checkpoint is that
-    of the last step but one.
+    A second signal ends the process at once. Outside the main thread, where Python has no signals,
+    none is caught.
 
-    The callback is also a context manager, which catches signals. Outside the main thread, where
-    Python has no signals, it does nothing.
-
-    Args:
-        keep_state: the `KeepState` of the run. Place it before this callback.
+    Yields:
+        A list, which gets the first `signal.Signals`.
     """
+    caught, before = [], {}
 
-    signals = (signal.SIGTERM, signal.SIGINT)
+    def note(number, _):
+        caught.append(signal.Signals(number))
+        restore()
 
-    def __init__(self, keep_state):
-        super().__init__()
-        self.keep_state = keep_state
-        self._before = {}
-        self._caught = None
-
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():
-            self._before = {x: signal.signal(x, self._note) for x in self.signals}
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self._before.items():
+    def restore():
+        for number, handler in before.items():
             signal.signal(number, handler)
 
-    def _note(self, number, _):
-        self._caught = signal.Signals(number)
-        for one, handler in self._before.items():
-            signal.signal(one, handler)
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self._is_over():
-            if batch + 1 < self.params["steps"]:
-                self.keep_state.save()
-            self._stop()
-
-    def on_test_batch_end(self, batch, logs=None):
-        if self._is_over():
-            self._stop()
-
-    def _is_over(self):
-        return self.keep_state.workers.any(self._caught is not None)
-
-    def _stop(self):
-        self.keep_state.wait()
-        raise Stopped(self._caught or signal.SIGTERM, self.keep_state.saved_step)
+    if threading.current_thread() is threading.main_thread():
+        before.update({x: signal.signal(x, note) for x in (signal.SIGTERM, signal.SIGINT)})
+    try:
+        yield caught
+    finally:
+        restore()

@@ -10,7 +10,9 @@ after each shard, so interrupted packing can resume. It holds
 - `sha256`: the checksum of the manifest itself.
 """
 
+import hashlib
 import itertools
+import json
 from pathlib import Path
 
 from rt_keras import files, progress
@@ -128,7 +130,6 @@ def _take(items, limit, update):
 
 def _write_shard(folder, name, items, save):
     """Writes a file atomically and returns its entry in the manifest."""
-    files.check_space(folder, sum(memoryview(item).nbytes for item in items))
     with files.whole_file(folder / name, suffix=Path(name).suffix) as part:
         save(part, items)
         entry = {
@@ -143,7 +144,7 @@ def _write_shard(folder, name, items, save):
 
 def write_manifest(folder, manifest):
     """Writes a manifest with its checksum to a folder."""
-    files.write_sealed_json(folder / MANIFEST, manifest)
+    files.write_json(folder / MANIFEST, {**manifest, "sha256": _sum(manifest)})
 
 
 def read_manifest(folder):
@@ -156,7 +157,14 @@ def read_manifest(folder):
     path = Path(folder) / MANIFEST
     if not path.exists():
         raise FileNotFoundError(f"{folder} holds no packed data: it has no {MANIFEST}")
-    return files.read_sealed_json(path)
+    manifest = files.read_json(path)
+    if manifest.pop("sha256", None) != _sum(manifest):
+        raise ValueError(f"{path} is damaged: its content has changed")
+    return manifest
+
+
+def _sum(manifest):
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def read_finished(folder, unit):

@@ -160,17 +160,13 @@ def source(builder, split):
         split: string.
 
     Returns:
-        A dictionary of JSON values: "set", the full name of a set of TensorFlow Datasets; or
-        "folder", a path, and "files", a dictionary from each name to [bytes, time of the last
-        change in nanoseconds].
+        A dictionary of JSON values: from the full name of a set of TensorFlow Datasets to True; or
+        from the path of each file to [bytes, time of the last change in nanoseconds].
     """
     if not isinstance(builder, TextFolder):
-        return {"set": builder.info.full_name}
+        return {builder.info.full_name: True}
     names = builder.files.get(split, ())
-    return {
-        "folder": str(builder.directory),
-        "files": {name: list(builder.size_and_time(name)) for name in names},
-    }
+    return {str(Path(builder.directory, x)): list(builder.size_and_time(x)) for x in names}
 
 
 def _check_split(builder, split):

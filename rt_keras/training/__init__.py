@@ -8,7 +8,7 @@
 - `cluster.py`: the workers that train one model together, from `TF_CONFIG`.
 - `memory.py`: a lower bound on the memory that training needs.
 - `run.py`: the `fit` driver.
-- `run_folder.py`, `source.py`: the folder of a run, and its record of the training data.
+- `run_folder.py`: the folder of a run, with its record of the training data.
 - `batches.py`: the share of each batch that each worker and replica reads.
 - `pictures.py`: pictures of centroids and attention for TensorBoard.
 - `evaluation.py`, `stateful_scores.py`, `answers.py`: the scores of a model on a split.

@@ -162,9 +162,6 @@ class TrainerConfig:
     validation_every: int = key(100, "steps between validations", AT_LEAST_1)
     validation_batches: int = key(20, "batches in a validation", AT_LEAST_1)
     checkpoint_every: int = key(100, "steps between checkpoints", AT_LEAST_1)
-    checkpoint_minutes: float | None = key(
-        None, "maximum minutes between checkpoints, null for no limit", POSITIVE
-    )
     log_every: int = key(10, "steps between logs to TensorBoard", AT_LEAST_1)
     strategy: str = key(
         "one_device",

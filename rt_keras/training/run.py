@@ -15,7 +15,7 @@ from rt_keras.callbacks.keep_state import KeepState
 from rt_keras.callbacks.measure_speed import MeasureSpeed
 from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
-from rt_keras.callbacks.stop_at_signal import StopAtSignal
+from rt_keras.callbacks.stop_at_signal import caught_signals
 from rt_keras.callbacks.tensor_board import TensorBoard
 from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.callbacks.workers import Workers
@@ -57,7 +57,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
 
     Two runs with the same configuration and seed, on the same machine, differ only in speed. A run
     that is interrupted at any time and resumed equals an uninterrupted one: see `KeepState`.
-    SIGTERM and SIGINT save the state and end the run: see `StopAtSignal`. A run locks its folder.
+    SIGTERM and SIGINT save the state and end the run. A run locks its folder.
 
     A run, even a finished one, can be resumed with more `trainer.steps`. The "cosine" schedule then
     spans all steps, so the learning rate rises once.
@@ -86,6 +86,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         ConnectionError: if another worker has ended or cannot be reached.
         FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
         FileNotFoundError: if there is no run to resume.
+        OSError: if the disk is full. What was saved before stays.
         ValueError: if the configuration is incomplete, needs more memory than the machine has or
             differs from that of the run to resume, if the training data have changed, or if all
             checkpoints are damaged.
@@ -151,8 +152,7 @@ def _train(experiment, output, before, strategy, verbose):
         if config.model.preset is not None and first_step == 0 and not task.adapts:
             start_from(model, config.model.preset)
     if verbose:
-        change = before and run_folder.change_of_schedule(before, config, first_step)
-        notes = (describe(experiment, model, first_step), task.split_note(config.data), change)
+        notes = (describe(experiment, model, first_step), task.split_note(config.data))
         print(*filter(None, notes), sep="\n", flush=True)
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
@@ -198,25 +198,25 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
             run_folder.start(output, experiment)
         run_folder.write_config(output, experiment.config)
     callbacks = _callbacks(experiment, model, output, best, example, speed)
-    keep_state = KeepState(
-        checkpoints,
-        trainer.checkpoint_every,
-        trainer.checkpoint_minutes,
-        callbacks,
-        first_step,
-        lambda: run_folder.log_sizes(output),
-    )
     started = time.monotonic()
     try:
         with (
             progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update,
-            StopAtSignal(keep_state) as stop,
+            caught_signals() as signals,
         ):
             seconds = None if progress.is_drawn(verbose) else LINE_SECONDS
             shown = (
                 [ShowProgress(update, trainer.steps, speed, seconds, best.monitor)]
                 if verbose
                 else []
+            )
+            keep_state = KeepState(
+                checkpoints,
+                trainer.checkpoint_every,
+                callbacks,
+                first_step,
+                signals,
+                lambda: {"log_bytes": (output / "log.csv").stat().st_size},
             )
             for training, epochs, steps_per_epoch in parts:
                 model.fit(
@@ -226,7 +226,7 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
                     initial_epoch=epochs.start,
                     epochs=epochs.stop,
                     steps_per_epoch=steps_per_epoch,
-                    callbacks=[*callbacks, *shown, keep_state, stop],
+                    callbacks=[*callbacks, *shown, keep_state],
                     shuffle=False,
                     verbose=0,
                 )
@@ -235,10 +235,6 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
             f"{error}; training stopped. {output} keeps the last good checkpoint, if "
             "there is one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
         ) from None
-    finally:
-        keep_state.wait()
-    if keep_state.saved_step < trainer.steps:
-        raise OSError(f"the last checkpoint in {output} is of step {keep_state.saved_step:,}")
     return time.monotonic() - started
 
 

@@ -1,4 +1,8 @@
-"""The folder of a run: checks before a run starts or resumes, and a return to a checkpoint."""
+"""The folder of a run: checks before a run starts or resumes, and a return to a checkpoint.
+
+The file `data.json` identifies the training data: by the name and the version of a data set, or by
+the names, sizes and times of files. A run whose data have changed cannot be resumed.
+"""
 
 import dataclasses
 import os
@@ -7,12 +11,10 @@ from pathlib import Path
 from rt_keras import files
 from rt_keras.config_files import flatten
 from rt_keras.training import config as config_lib
-from rt_keras.training import experiment, source
 
 # Keys that may change when a run is resumed, because its results do not depend on them.
 FREE_KEYS = (
     "trainer.checkpoint_every",
-    "trainer.checkpoint_minutes",
     "trainer.log_every",
     "trainer.validation_every",
     "trainer.strategy",
@@ -50,7 +52,7 @@ def check(output, experiment, resume, overwrite):
     if resume:
         before = config_lib.load_saved_config(saved)
         _check_same(experiment.config, before, saved)
-        source.check(experiment, output)
+        _check_data(experiment, output)
         return before
     if not overwrite:
         raise FileExistsError(
@@ -77,30 +79,27 @@ def _check_same(config, before, saved):
         )
 
 
-def change_of_schedule(before, config, step):
-    """Describes in one line how a new number of steps changes the learning rate of a run.
+def _check_data(experiment, output):
+    """Raises a ValueError that names the first file of the training data that has changed."""
+    ours, theirs = _data(experiment), files.read_json(output / "data.json")
+    changed = sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+    if changed:
+        raise ValueError(
+            f"the training data have changed since the run in {output} began: {changed[0]} is new, "
+            "missing or was written again. Restore them, or start from step 0 with --overwrite"
+        )
 
-    Args:
-        before: the saved `ExperimentConfig` of the run.
-        config: the `ExperimentConfig` with which it resumes.
-        step: int, the number of completed steps.
 
-    Returns:
-        A string; None if the learning rate does not change.
-    """
-    steps = [x.trainer.steps for x in (config, before)]
-    if config.schedule.name != "cosine" or step == 0 or steps[0] == steps[1]:
-        return None
-    rates = [float(experiment.make_rate(x)(step)) for x in (config, before)]
-    return (
-        f"trainer.steps is {steps[0]:,}, and was {steps[1]:,}: the cosine schedule now spans all "
-        f"{steps[0]:,} steps, so the learning rate resumes at {rates[0]:.3g} instead of "
-        f"{rates[1]:.3g}"
-    )
+def _data(experiment):
+    from rt_keras.data import tfds_sets
+
+    return tfds_sets.source(experiment.task.make_builder(experiment.data), "train")
 
 
 def go_back(output, checkpoints, best):
     """Returns a folder to its state at the newest intact checkpoint.
+
+    TensorBoard's curves stay: the run computes their last points again, with equal values.
 
     Args:
         output: `Path`, the folder.
@@ -119,42 +118,13 @@ def go_back(output, checkpoints, best):
     if step is None:
         if damaged or (output / "model").exists():
             raise ValueError(f"{output} holds no intact checkpoint; --overwrite starts from step 0")
-        for name in ("log.csv", "tensorboard"):
-            files.delete(output / name)
         return 0
-    # Newer checkpoints are damaged, or were not complete when the run ended.
-    checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
     for path in output.glob(".model.*"):
         files.delete(path)
-    values = checkpoints.values(step)
+    _, values = checkpoints.read(step)
     best.values = values["callbacks"]["KeepBest"]
     os.truncate(output / "log.csv", values["log_bytes"])
-    for path in _event_files(output):
-        if path.name in values["event_bytes"]:
-            os.truncate(path, values["event_bytes"][path.name])
-        else:
-            files.delete(path)
     return step
-
-
-def log_sizes(output):
-    """Returns the current sizes of the logs, in bytes, which `go_back` truncates them to.
-
-    Args:
-        output: `Path`, the folder.
-
-    Returns:
-        A dictionary of JSON values.
-    """
-    return {
-        "log_bytes": (output / "log.csv").stat().st_size,
-        "event_bytes": {path.name: path.stat().st_size for path in _event_files(output)},
-    }
-
-
-def _event_files(output):
-    """Returns the files of TensorBoard, whose names are all different."""
-    return list(output.glob("tensorboard/*/events*"))
 
 
 def start(output, experiment):
@@ -164,9 +134,9 @@ def start(output, experiment):
         output: `Path`, the folder.
         experiment: the `Experiment` of the run.
     """
-    for name in ("config.yaml", source.FILE_NAME, "log.csv", "model", "checkpoints", "tensorboard"):
+    for name in ("config.yaml", "data.json", "log.csv", "model", "checkpoints", "tensorboard"):
         files.delete(output / name)
-    source.write(experiment, output)
+    files.write_json(output / "data.json", _data(experiment))
 
 
 def write_config(output, config):

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import keras
-
 from rt_keras import files, models
 from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
 from rt_keras.models.adapted.text_embedder import AdaptedTextEmbedder
@@ -76,7 +74,7 @@ def adapted_class(folder, base=None):
 
 
 def write_task(task, folder):
-    """Writes a task, or a backbone, as a preset with sealed weights, atomically.
+    """Writes a task, or a backbone, as a preset with the sums of its files, atomically.
 
     Args:
         task: the model.
@@ -86,10 +84,9 @@ def write_task(task, folder):
         OSError: if the folder is not empty, or the disk is full.
     """
     with files.whole_folder(folder) as part:
-        files.check_space(part, sum(weight.value.numpy().nbytes for weight in task.weights))
+        files.check_space(part, 4 * task.count_params())
         task.save_to_preset(part)
-        for weights in part.glob("*.weights.h5"):
-            files.seal_weights(weights)
+        files.write_sums(part)
 
 
 def load_task(cls, folder, dtype=None):
@@ -104,12 +101,12 @@ def load_task(cls, folder, dtype=None):
     Raises:
         ValueError: if the folder is damaged.
     """
+    files.check_sums(folder)
     options, config = {}, files.read_json(folder / "config.json")
     if dtype is not None:
         options["dtype"] = dtype
     elif issubclass(cls, tuple(ACCEPTED)):
         options["dtype"] = _dtype(config)
-    _check_weights(folder)
     try:
         return cls.from_preset(str(folder), **options)
     except Exception as error:
@@ -121,12 +118,3 @@ def _dtype(config):
     dtype = config.get("config", {}).get("dtype") or {}
     # Quantized models have a policy for each layer, which KerasHub loads.
     return None if dtype.get("class_name") != "DTypePolicy" else dtype["config"]["name"]
-
-
-def _check_weights(folder):
-    """Raises an error if the weights of a preset, in one file or more, are damaged."""
-    names, shards = {"model.weights.h5"}, folder / "model.weights.json"
-    if shards.is_file():
-        names = {*keras.tree.flatten(files.read_json(shards)["weight_map"])}
-    for name in sorted(names):
-        files.check_weights(folder / name)

@@ -10,12 +10,17 @@ from rt_keras.callbacks.tensor_board import TensorBoard
 
 
 def events(folder):
-    """The tensors in a folder of TensorBoard, by their name: dictionaries by step."""
+    """The tensors in a folder of TensorBoard, by their name: dictionaries by step.
+
+    A resumed run has a file of its own, which may begin before the end of the one before.
+    """
     found = collections.defaultdict(dict)
     for path in sorted(folder.glob("events*")):
+        steps = set()
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                assert event.step not in found[value.tag], f"{value.tag} twice"
+                assert (value.tag, event.step) not in steps, f"{value.tag} twice"
+                steps.add((value.tag, event.step))
                 found[value.tag][event.step] = tf.make_ndarray(value.tensor)
     return found
 

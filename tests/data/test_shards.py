@@ -71,7 +71,7 @@ def test_a_failed_write_and_no_items_leave_no_file(tmp_path):
         shards.write(tmp_path / "x", {"unit": "letters"}, lambda n: iter(ITEMS), fail, ".txt", 6)
     with pytest.raises(ValueError, match="letters must not be empty"):
         write(tmp_path / "empty", [])
-    assert not list(tmp_path.iterdir())
+    assert not files_of(tmp_path / "x") and not files_of(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(

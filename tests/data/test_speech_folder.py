@@ -92,7 +92,7 @@ def test_a_changed_text_or_sound_is_prepared_again(tmp_path):
         change()
         builder = SpeechFolder(folder, data_dir=tmp_path / "prepared")
         names.append(builder.builder_config.name)
-        sources.append(json.dumps(tfds_sets.source(builder, "train")["files"]))
+        sources.append(json.dumps(tfds_sets.source(builder, "train")))
     assert len(set(names)) == len(set(sources)) == 3
 
 

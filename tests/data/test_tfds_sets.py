@@ -7,6 +7,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from rt_keras.data import tfds_sets
+from rt_keras.data.text_file import TextFile
 from rt_keras.data.text_folder import TextFolder
 from tests.data.checks import write_set
 
@@ -109,9 +110,12 @@ def test_identity_and_folder_of_a_split(tmp_path):
 
 def test_what_splits_are_read_from(tmp_path, books):
     write_articles(tmp_path)
-    assert tfds_sets.source(prepared(tmp_path), "train") == {"set": "scientific_papers/arxiv/1.1.1"}
+    assert tfds_sets.source(prepared(tmp_path), "train") == {"scientific_papers/arxiv/1.1.1": True}
     status = (books / "test" / "1.txt").stat()
     found = tfds_sets.source(TextFolder(books, data_dir=tmp_path), "test")
-    assert found["folder"] == str(books.resolve())
-    assert list(found["files"]) == ["test/0.txt", "test/1.txt"]
-    assert found["files"]["test/1.txt"] == [status.st_size, status.st_mtime_ns]
+    assert list(found) == [str(books.resolve() / "test" / name) for name in ("0.txt", "1.txt")]
+    assert found[str(books.resolve() / "test" / "1.txt")] == [status.st_size, status.st_mtime_ns]
+    # A file that is cut into splits counts whole.
+    book = books / "test" / "1.txt"
+    found = tfds_sets.source(TextFile(book, data_dir=tmp_path), "train")
+    assert found == {str(book.resolve()): [status.st_size, status.st_mtime_ns]}

@@ -104,6 +104,7 @@ def test_a_damaged_model_is_named(tiny_run, tmp_path, name, size):
 
 def test_weights_of_another_model_are_refused(tiny_run, tmp_path):
     shutil.copytree(tiny_run / "model", tmp_path / "model")
+    (tmp_path / "model" / "SHA256SUMS").unlink()
     for name in ("task.json", "config.json"):
         path = tmp_path / "model" / name
         path.write_text(path.read_text().replace('"hidden_dim": 16', '"hidden_dim": 18'))

@@ -21,7 +21,7 @@ from tests.training.test_run import assert_equal_runs
 SETTINGS = {
     "trainer.steps": 60,
     "trainer.validation_every": 20,
-    "trainer.checkpoint_every": 7,
+    "trainer.checkpoint_every": 1,
     "model.dropout": 0.1,
     "model.routing.num_probes": 2,
     "centroids.restart_after": 1,

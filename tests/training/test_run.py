@@ -1,6 +1,4 @@
 import csv
-import errno
-import os
 
 import keras
 import numpy as np
@@ -35,9 +33,8 @@ def assert_equal_runs(one, other):
     states = [Checkpoints(folder / "checkpoints") for folder in (one, other)]
     assert states[0].steps()[-1] == states[1].steps()[-1]
     (arrays, values), (others, other_values) = (x.read(x.steps()[-1]) for x in states)
-    # Speeds differ in length in the log, and TensorBoard files in their names.
-    for name in ("log_bytes", "event_bytes"):
-        del values[name], other_values[name]
+    # Speeds differ in length in the log.
+    del values["log_bytes"], other_values["log_bytes"]
     assert values == other_values
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
@@ -127,7 +124,7 @@ def test_a_resumed_run_with_its_curves_is_equal_to_one_that_was_not_interrupted(
 
 
 def test_a_folder_in_use_is_refused(train, tmp_path):
-    message = f"run is in use by process {os.getpid()} on "
+    message = "run is in use by another process"
     with files.locked(tmp_path / "run"), pytest.raises(BlockingIOError, match=message):
         train()
 
@@ -154,27 +151,6 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, m
     assert all(np.all(np.isfinite(value)) for value in weights(tmp_path / "run"))
 
 
-@pytest.mark.weekly
-def test_a_disk_that_was_full_for_a_while_changes_no_bit_and_one_that_stays_full_is_an_error(
-    train, tmp_path, tiny_run, monkeypatch
-):
-    write = Checkpoints.write
-
-    def fail_before(self, step, *arguments):
-        if 0 < step < until:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(self, step, *arguments)
-
-    monkeypatch.setattr(Checkpoints, "write", fail_before)
-    until = 4
-    train()
-    assert_equal_runs(tmp_path / "run", tiny_run)
-    until = 5
-    with pytest.raises(OSError, match="the last checkpoint in .* is of step 0"):
-        train(tmp_path / "full", {"trainer.seed": 2})
-    assert not np.array_equal(weights(tmp_path / "full")[0], weights(tiny_run)[0])
-
-
 @pytest.mark.slow
 def test_text_that_is_not_there_is_named_and_starts_no_run(train, tmp_path):
     (tmp_path / "text" / "train").mkdir(parents=True)
@@ -183,7 +159,7 @@ def test_text_that_is_not_there_is_named_and_starts_no_run(train, tmp_path):
         train(settings={"data.directory": "no/such/folder"})
     with pytest.raises(ValueError, match="it is for text_folder, .*, wikitext103"):
         train(settings={"data.name": "python_source"})
-    assert not (tmp_path / "run").exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
     with pytest.raises(ValueError, match="split must be one of train"):
         train(settings={"data.directory": str(tmp_path / "text")})
 

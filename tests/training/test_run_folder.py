@@ -1,15 +1,15 @@
 import csv
 import io
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rt_keras import files
 from rt_keras.training import config as config_lib
 from rt_keras.training import run, run_folder
-from rt_keras.training.experiment import make_rate
+from rt_keras.training.experiment import Experiment, make_rate
 from tests.training.test_run import assert_equal_runs
 
 
@@ -21,7 +21,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
     (last,) = tmp_path.glob("run/checkpoints/4.data*")
     last.write_bytes(last.read_bytes()[:-1])
     assert train(resume=True)["new_steps"] == 1
-    assert f"{last} is damaged" in capsys.readouterr().out
+    assert "run/checkpoints/4 is damaged" in capsys.readouterr().out
     assert_equal_runs(tmp_path / "run", tiny_run)
 
 
@@ -38,17 +38,13 @@ COSINE = {"schedule.name": "cosine", "schedule.warmup_steps": 2, "trainer.checkp
 
 @pytest.mark.weekly
 def test_a_cosine_that_has_ended_may_get_more_steps_and_resumes_in_them(
-    train, tiny_settings, tmp_path, capsys
+    train, tiny_settings, tmp_path
 ):
     train(settings=COSINE)
     more = {"trainer.steps": 8, "trainer.validation_every": 1, "trainer.checkpoint_every": 50}
     longer = config_lib.make_config({**tiny_settings, **COSINE, **more})
     run.train(longer, tmp_path / "run", resume=True)
     rate = make_rate(longer)
-    assert (
-        "trainer.steps is 8, and was 4: the cosine schedule now spans all 8 steps, so the learning "
-        f"rate resumes at {float(rate(4)):.3g} instead of 0.0005"
-    ) in capsys.readouterr().out
     rows = list(csv.DictReader(io.StringIO((tmp_path / "run" / "log.csv").read_text())))
     assert [int(row["epoch"]) for row in rows] == [0, 1, 4, 5, 6, 7]
     rates = [float(row["learning_rate"]) for row in rows]
@@ -59,7 +55,6 @@ def test_a_cosine_that_has_ended_may_get_more_steps_and_resumes_in_them(
     (last,) = tmp_path.glob("again/checkpoints/8.data*")
     last.write_bytes(last.read_bytes()[:-1])
     run.train(longer, tmp_path / "again", resume=True)
-    assert "and was" not in capsys.readouterr().out
     assert_equal_runs(tmp_path / "again", tmp_path / "run")
 
 
@@ -138,14 +133,32 @@ def test_overwrite_deletes_the_run_and_nothing_else(train, tmp_path):
     assert not (folder / "model" / "old").exists()
 
 
-def test_a_run_whose_data_have_changed_is_not_resumed(train, tiny_run, tmp_path):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    data = files.read_json(tmp_path / "run" / "data.json")
-    data["files"]["train/1.txt"][0] += 1
-    files.write_json(tmp_path / "run" / "data.json", data)
-    with pytest.raises(
-        ValueError, match=r"data have changed since .*train/1.txt has \d+ bytes, and"
-    ):
-        train(resume=True)
-    with pytest.raises(ValueError, match="data have changed since"):
-        train(resume="auto")
+@pytest.fixture
+def copied(books, tmp_path):
+    """An experiment that reads a copy of a folder, and the folder of its run."""
+    shutil.copytree(books, tmp_path / "texts")
+    settings = {"data.name": "text_folder", "data.directory": str(tmp_path / "texts")}
+    config = config_lib.make_config({**settings, "data.data_dir": str(tmp_path / "prepared")})
+    run_folder.start(tmp_path, Experiment(config))
+    run_folder.write_config(tmp_path, config)
+    return Experiment(config), tmp_path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_text("shorter"),
+        os.unlink,
+        lambda path: os.utime(path, ns=(0, 0)),
+        lambda path: path.with_name("1.txt.txt").write_text("a"),
+    ],
+    ids=["bytes", "missing", "time", "new"],
+)
+def test_a_run_whose_data_have_changed_is_not_resumed(copied, change):
+    experiment, output = copied
+    (output / "texts" / "test" / "0.txt").write_text("Only the training split counts.")
+    assert run_folder.check(output, experiment, resume=True, overwrite=False)
+    change(output / "texts" / "train" / "1.txt")
+    for resume in (True, "auto"):
+        with pytest.raises(ValueError, match="have changed since .*train/1.txt[.tx]* is new, miss"):
+            run_folder.check(output, Experiment(experiment.config), resume, overwrite=False)
