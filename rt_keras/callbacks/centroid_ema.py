@@ -201,18 +201,13 @@ class CentroidEMA(keras.callbacks.Callback):
             epoch_members.assign_add(members)
 
     def _update_all(self):
-        return [self.update_heads(heads) for heads in self._trained_heads()]
+        return [self._update_heads(heads) for heads in self._trained_heads()]
 
-    def update_heads(self, heads):
-        """Updates the centroids and load biases of one layer.
-
-        The update covers the batches since the last one.
-
-        Args:
-            heads: a `CentroidHeads`.
+    def _update_heads(self, heads):
+        """Updates the centroids and load biases of one layer with the batches since the last time.
 
         Returns:
-            The number of members of its clusters since the last update, `[heads, clusters]`.
+            The number of members of its clusters in these batches, `[heads, clusters]`.
         """
         members = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
         empty_batches = tf.convert_to_tensor(heads.empty_batches) + heads.member_batches

@@ -349,11 +349,11 @@ class Heads:
         names = [*self.chosen, *(["key/value heads"] if self.key_heads != HEADS else [])]
         return self.layer.__name__ in text and any(name in text for name in names)
 
-    def inputs(self, seed=0, length=None, keys=None):
+    def inputs(self, seed=0, length=None):
         """Random queries, values and keys, by their names in a call."""
         rng = np.random.default_rng(seed)
         length = length or self.length
-        keys = keys or (length if self.keys == self.length else self.keys)
+        keys = length if self.keys == self.length else self.keys
         found = {
             "query": rng.normal(size=(BATCH, HEADS, length, DEPTH)),
             "value": rng.normal(size=(BATCH, self.key_heads, keys, VALUE_DEPTH)),

@@ -9,8 +9,8 @@ from tests.ops.cases import delta_arrays as arrays
 from tests.ops.cases import gated_delta
 
 
-def first_state(batch=2):
-    return np.random.default_rng(5).normal(size=(batch, 2, 6, 5))
+def first_state():
+    return np.random.default_rng(5).normal(size=(2, 2, 6, 5))
 
 
 def test_the_content_of_padding_does_not_matter():

@@ -80,8 +80,8 @@ def test_members_stay_where_they_were_put_when_centroids_move():
         np.testing.assert_array_equal(kept, now)
 
 
-def test_gradients_stay_in_the_chunk(far=5):
-    inputs = checks.arrays(40, clusters=3, far=far)
+def test_gradients_stay_in_the_chunk():
+    inputs = checks.arrays(40, clusters=3, far=5)
     chunk_checks.gradients_stay_in_the_chunk(
         empty_cache(inputs, 6),
         nearest_chunk,

@@ -7,11 +7,11 @@ from rt_keras.ops.rings import add_members
 CLUSTERS, WINDOW = 3, 4
 
 
-def empty_rings(batch=2, heads=2):
+def empty_rings():
     """Rings whose members are numbers."""
     return {
-        "key": tf.zeros([batch, heads, CLUSTERS, WINDOW]),
-        "counts": tf.zeros([batch, heads, CLUSTERS], tf.int32),
+        "key": tf.zeros([2, 2, CLUSTERS, WINDOW]),
+        "counts": tf.zeros([2, 2, CLUSTERS], tf.int32),
         "other": tf.constant(7),
     }
 

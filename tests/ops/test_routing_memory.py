@@ -16,8 +16,8 @@ def arrays(length=40, **options):
     return {**given, "scale": np.array([0.5, 2.0])}
 
 
-def new_memory(inputs, eviction, dtype=tf.float64):
-    query, value = (tf.cast(inputs[name], dtype) for name in ("query", "value"))
+def new_memory(inputs, eviction):
+    query, value = (tf.constant(inputs[name]) for name in ("query", "value"))
     return empty_memory(query, value, 2, eviction=eviction, **SIZES)
 
 

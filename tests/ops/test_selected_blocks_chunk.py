@@ -172,7 +172,7 @@ def test_gradients_of_the_first_segments(case, start, jit_compile, monkeypatch):
 
 
 @pytest.mark.slow
-def test_gradients_of_a_ring(start=60):
+def test_gradients_of_a_ring():
     """Several slices have the gradients of one pass with constant earlier positions."""
     options, inputs = RECENT["memory"], checks.arrays(91)
     chunk_checks.gradients_stay_in_the_chunk(
@@ -180,7 +180,7 @@ def test_gradients_of_a_ring(start=60):
         chunk,
         lambda **arguments: attention(**arguments, causal=True),
         inputs,
-        start,
+        60,
         **options,
     )
 
