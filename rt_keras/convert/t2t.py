@@ -195,7 +195,7 @@ class T2TModel(keras.Model):
         Logits, `[*targets.shape, vocabulary_size]`.
 
     Raises:
-        ValueError: if a token bias is given and the backbone has `remat` or `reversible`.
+        ValueError: if a token bias is given and the backbone has `remat`.
     """
 
     def __init__(self, task, max_target_length=None, **kwargs):
@@ -251,12 +251,8 @@ class T2TModel(keras.Model):
 
 def _check_computed_once(backbone):
     """Raises a ValueError if the gradient would recompute blocks without the token bias."""
-    for name, asked in (
-        ("remat", backbone.block_options["remat"]),
-        ("reversible", getattr(backbone, "reversible_blocks", None) is not None),
-    ):
-        if asked:
-            raise ValueError(
-                f"A token bias cannot be combined with {name}=True: the gradient would recompute "
-                f"blocks without it. Received: a token bias and a backbone with {name}=True"
-            )
+    if backbone.block_options["remat"]:
+        raise ValueError(
+            "A token bias cannot be combined with remat=True: the gradient would recompute blocks "
+            "without it. Received: a token bias and a backbone with remat=True"
+        )

@@ -2,9 +2,8 @@
 
 From the top down, with the file for each kind of extension:
 
-- `transformer_block.py`: attention and a feed-forward network, each with a residual. A replacement
-  of the feed-forward network is a file next to `feed_forward.py`, a normalization is a class in
-  `normalization.py`.
+- `transformer_block.py`: attention and a feed-forward network, each with a residual.
+  `own_layers.py` makes the layers that a user gives in place of the package's.
 - `multi_head_attention.py`: gives each head group its heads, which `projections.py` computes.
 - `heads.py`: head groups that attend to a union of sets of keys. A kind of heads is a file
   `..._heads.py` that declares its sets, or a `HeadGroup` that calls a separate op.
@@ -30,12 +29,8 @@ from rt_keras.layers.heads import Heads
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.layers.local_routing_heads import LocalRoutingHeads
 from rt_keras.layers.lsh_heads import LSHHeads
-from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
-from rt_keras.layers.normalization import ResidualWeight, ScaleNormalization
-from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.random_heads import RandomHeads
-from rt_keras.layers.reversible_blocks import ReversibleBlocks
 from rt_keras.layers.routing_heads import RoutingHeads
 from rt_keras.layers.routing_memory_heads import RoutingMemoryHeads
 from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
@@ -66,15 +61,10 @@ __all__ = [
     "LSHHeads",
     "LocalHeads",
     "LocalRoutingHeads",
-    "MixtureOfExperts",
     "MultiHeadAttention",
-    "ProductKeyMemory",
     "RandomHeads",
-    "ResidualWeight",
-    "ReversibleBlocks",
     "RoutingHeads",
     "RoutingMemoryHeads",
-    "ScaleNormalization",
     "SinusoidalPositions",
     "SpecAugment",
     "StridedHeads",

@@ -39,15 +39,14 @@ class CachedBlock:
         """Computes a causal call on the first positions, and their cache.
 
         Args:
-            inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
-                `ReversibleBlocks`.
+            inputs: `[batch, length, width]`.
             count: int scalar, number of positions in the cache.
             max_length: int, final number of positions.
             cross_cache: dictionary returned by `cross_attention.make_cross_cache` for the encoder's
                 output, if there are `cross_head_groups`. Defaults to None.
 
         Returns:
-            `[batch, length, width]`, or a pair of such tensors, and the cache.
+            `[batch, length, width]`, and the cache.
         """
         cache = {}
 
@@ -59,12 +58,11 @@ class CachedBlock:
             output, cache["attention"] = self.attention.prefill(x, count, max_length)
             return output
 
-        functions = {
+        attentions = {
             "attention": attention,
             "cross_attention": lambda x: self.cross_attention.call_with_cross_cache(x, cross_cache),
-            "feed_forward": lambda x: self._fed_forward(x, None, False),
         }
-        return self._residuals(inputs, functions, shift, False), cache
+        return self._residuals(inputs, attentions, shift, None, False), cache
 
     def call_with_cache(
         self, inputs, cache, position, cross_cache=None, count=None, training=False
@@ -72,8 +70,7 @@ class CachedBlock:
         """Computes a causal call on the next positions, given the cache of the previous ones.
 
         Args:
-            inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
-                `ReversibleBlocks`. With `cross_head_groups` the length must be 1.
+            inputs: `[batch, length, width]`. With `cross_head_groups` the length must be 1.
             cache: the cache of `prefill`, `new_cache` or the previous call.
             position: int scalar or `[batch]`, number of previous positions.
             cross_cache: dictionary returned by `cross_attention.make_cross_cache` for the encoder's
@@ -84,14 +81,12 @@ class CachedBlock:
                 Defaults to False.
 
         Returns:
-            `[batch, length, width]`, or a pair of such tensors, and the cache that includes these
-            positions.
+            `[batch, length, width]`, and the cache that includes these positions.
         """
         cache = dict(cache)
         mask = None
         if count is not None:
-            length = size(tf.nest.flatten(inputs)[0], 1)
-            mask = tf.range(length) < count[:, None]
+            mask = tf.range(size(inputs, 1)) < count[:, None]
 
         def shift(name, x):
             name = f"{name}_shift"
@@ -104,11 +99,10 @@ class CachedBlock:
             )
             return output
 
-        functions = {
+        attentions = {
             "attention": attention,
             "cross_attention": lambda x: self.cross_attention.call_with_cross_cache(
                 x, cross_cache, position
             ),
-            "feed_forward": lambda x: self._fed_forward(x, mask, training),
         }
-        return self._residuals(inputs, functions, shift, training), cache
+        return self._residuals(inputs, attentions, shift, mask, training), cache

@@ -4,10 +4,8 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
-from rt_keras.layers.head_options import positive_int, positive_int_or_none
+from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.same_shape import SameShape
-from rt_keras.ops.blocks import size
-from rt_keras.ops.chunks import map_chunks
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -28,9 +26,6 @@ class FeedForward(SameShape):
         dropout: float, fraction of the activations set to 0 in training. Defaults to 0.
         use_bias: bool, whether the dense layers use biases. Defaults to True.
         kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
-        chunk_size: int or None, number of positions of a sequence that are computed at once. The
-            gradient computes each chunk a second time. None for all positions. Sequences are not
-            divided if their length is unknown when the function is traced. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -43,8 +38,7 @@ class FeedForward(SameShape):
     Raises:
         ValueError: if a size is not a positive integer or the activation is unknown.
 
-    Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, GLU Variants Improve Transformer;
-    chunks: Kitaev et al. 2020, Reformer, section 3.
+    Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, GLU Variants Improve Transformer.
 
     >>> FeedForward(64, activation="geglu")(keras.random.normal([2, 5, 16])).shape
     TensorShape([2, 5, 16])
@@ -57,7 +51,6 @@ class FeedForward(SameShape):
         dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
-        chunk_size=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -66,7 +59,6 @@ class FeedForward(SameShape):
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.chunk_size = positive_int_or_none("chunk_size", chunk_size)
         self.gated, self._activation = activation_function(activation)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
@@ -88,40 +80,6 @@ class FeedForward(SameShape):
         )
 
     def call(self, inputs, training=None):
-        length = inputs.shape[1]
-        if None in (self.chunk_size, length) or length <= self.chunk_size:
-            return self._compute(inputs, training)
-        chunks = -(-length // self.chunk_size)
-        x = tf.pad(inputs, [[0, 0], [0, chunks * self.chunk_size - length], [0, 0]])
-        x = tf.reshape(x, [size(inputs, 0), chunks, self.chunk_size, inputs.shape[2]])
-        sliced = {"inputs": tf.transpose(x, [1, 0, 2, 3])}
-        if training and self.dropout:
-            sliced["seed"] = self._seeds(chunks)
-        # Under a mixed policy, a variable converts to the compute dtype. The cast reverts this, so
-        # that the gradients of the chunks are summed in the variable's dtype.
-        weights = {x.path: tf.cast(x, x.dtype) for x in self.trainable_variables}
-
-        def compute(chunk, weights):
-            values = [(x, weights[x.path]) for x in self.trainable_variables]
-            if "seed" in chunk:
-                values.append((self.dropout_layer.seed_generator.state, chunk["seed"]))
-            with keras.StatelessScope(values):
-                return self._compute(chunk["inputs"], training)
-
-        output = tf.transpose(map_chunks(compute, sliced, weights, x.dtype), [1, 0, 2, 3])
-        output = tf.reshape(output, [size(inputs, 0), -1, inputs.shape[2]])
-        return output[:, :length]
-
-    def _seeds(self, count):
-        """Returns the states of the dropout's seed generator in the next `count` calls."""
-        state = self.dropout_layer.seed_generator.state
-        first = tf.convert_to_tensor(state)
-        numbers = tf.range(count + 1, dtype=first.dtype)
-        states = first + tf.stack([tf.zeros_like(numbers), numbers], axis=1)
-        state.assign(states[-1])
-        return states[:-1]
-
-    def _compute(self, inputs, training):
         x = self._activation(self.inner_dense(inputs))
         return self.output_dense(self.dropout_layer(x, training=training))
 

@@ -19,11 +19,6 @@ class SameShape(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def add_statistic(self, name, size):
-        """Adds a float32 weight `[size]`, the attribute `name`, for callbacks to read."""
-        fixed = {"dtype": "float32", "trainable": False, "autocast": False}
-        setattr(self, name, self.add_weight(name=name, shape=[size], initializer="zeros", **fixed))
-
     def compute_output_shape(self, input_shape):
         return input_shape
 

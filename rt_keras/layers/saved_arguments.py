@@ -43,8 +43,8 @@ def saved_arguments(layer):
     Returns:
         Dictionary of the serialized attributes, and of "dtype"; see `saved_dtype`.
 
-    >>> from rt_keras.layers import ScaleNormalization
-    >>> saved_arguments(ScaleNormalization(epsilon=0.5))["epsilon"]
+    >>> from rt_keras.layers import FeedForward
+    >>> saved_arguments(FeedForward(64, dropout=0.5))["dropout"]
     0.5
     """
     serialize = keras.saving.serialize_keras_object

@@ -9,10 +9,16 @@ import tensorflow as tf
 from rt_keras.layers.cached_block import CachedBlock
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
-from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
-from rt_keras.layers.normalization import make_normalization
-from rt_keras.layers.product_key_memory import ProductKeyMemory
+from rt_keras.layers.normalization import make_normalization, own_normalization
+from rt_keras.layers.own_layers import (
+    OwnLayers,
+    build_own,
+    call_own,
+    own_config,
+    own_feed_forward,
+    with_own_layers,
+)
 from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.same_shape import SameShape
 from rt_keras.layers.saved_arguments import with_layers
@@ -26,13 +32,13 @@ class TransformerBlock(CachedBlock, SameShape):
     ```
     pre-norm:   x = x + dropout(f(shift(LN(x))))
     post-norm:  x = LN(x + dropout(f(shift(x))))
-    rezero:     x = x + dropout(α f(shift(x)))
     for f in self-attention [, cross-attention], feed-forward
     ```
 
     Args:
         head_groups: list of head groups, such as `LocalHeads` and `RoutingHeads`.
-        intermediate_dim: int, width of the feed-forward network.
+        intermediate_dim: int, width of the feed-forward network. Defaults to None, for a
+            `feed_forward` that replaces it.
         cross_head_groups: list of head groups that attend to an encoder's output. None for a block
             without cross-attention. Defaults to None.
         key_dim: int, depth of a head's queries and keys. Defaults to the width divided by the
@@ -40,10 +46,18 @@ class TransformerBlock(CachedBlock, SameShape):
         value_dim: int, depth of a head's values. Defaults to `key_dim`.
         activation: activation of the feed-forward network; see `FeedForward`. Defaults to "geglu".
         normalize_first: bool, True for pre-norm and False for post-norm. Defaults to True.
-        normalization: string, the normalization LN: "layer_norm"; "rms_norm", without mean and
-            bias; "scale_norm", which scales all vectors to one length (see `ScaleNormalization`);
-            or "rezero", which replaces normalization by a scalar α per residual, initialized with 0
-            (see `ResidualWeight`). Defaults to "layer_norm".
+        feed_forward: a `keras.layers.Layer` in place of the feed-forward network, of which each
+            block gets a copy with weights of its own; or a function that returns a new layer, or
+            None for the default. A backbone calls the function with the index of each block, a
+            block without arguments. The layer maps `[batch, length, width]` to the same shape. It
+            must compute each position by itself: otherwise, outputs depend on later positions, and
+            decoding with a cache differs from a whole pass. Only the shape of its output is
+            checked. If its call takes `mask`, it receives the padding mask. The layer has its own
+            dtype policy. Defaults to None, for a `FeedForward`.
+        normalization: the normalization LN: "layer_norm"; "rms_norm", without mean and bias; a
+            `keras.layers.Layer`, of which each residual gets a copy; or a function without
+            arguments that returns a new layer for each residual. What holds for the layers of
+            `feed_forward` holds for these. Defaults to "layer_norm".
         dropout: float, fraction of the units set to 0 in training before each residual. Defaults to
             0.
         attention_dropout: float, fraction of the attention weights set to 0 in training. Defaults
@@ -59,16 +73,6 @@ class TransformerBlock(CachedBlock, SameShape):
             Defaults to False.
         layer_norm_epsilon: float ε of the normalizations. Defaults to 1e-6.
         kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
-        feed_forward_chunk_size: int or None, number of positions that the feed-forward network
-            computes at once; see `FeedForward`. None for all. Defaults to None.
-        num_experts: int or None, number of networks of a `MixtureOfExperts`, which replaces the
-            feed-forward network. None for a single network. Defaults to None.
-        experts_per_token: int, number of experts per position. Defaults to 2.
-        expert_capacity_factor: float or None, capacity of an expert in training, relative to an
-            equal share; at least 1. None for no limit. Defaults to 1.25.
-        product_keys: int or None, number of keys per half of a `ProductKeyMemory`, which replaces
-            the feed-forward network. None for no memory. A backbone also accepts a list with one
-            number per block. Defaults to None.
         conv_kernel_size: int or None, number of positions in the convolutions of the queries, keys
             and values of self-attention; see `MultiHeadAttention`. A backbone also accepts a list
             with one number per block. None for no convolutions. Defaults to None.
@@ -91,8 +95,9 @@ class TransformerBlock(CachedBlock, SameShape):
         `[batch, length, width]`, and the attention weights if requested.
 
     Raises:
-        ValueError: if an argument is out of range, or the number of heads does not divide the width
-            and `key_dim` is not given.
+        ValueError: if an argument is out of range, the number of heads does not divide the width
+            and `key_dim` is not given, or `feed_forward` or `normalization` is no layer or function
+            of layers, or is given with an option of what it replaces.
 
     Source: Vaswani et al. 2017, section 3; pre-norm: Xiong et al. 2020.
 
@@ -100,18 +105,26 @@ class TransformerBlock(CachedBlock, SameShape):
     >>> block = TransformerBlock([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], intermediate_dim=64)
     >>> block(keras.random.normal([1, 50, 32]), use_causal_mask=True).shape
     TensorShape([1, 50, 32])
+
+    With another feed-forward network:
+
+    >>> dense = keras.layers.Dense(32, activation="relu")
+    >>> block = TransformerBlock([LocalHeads(4, 16)], feed_forward=dense)
+    >>> block(keras.random.normal([1, 50, 32]), use_causal_mask=True).shape
+    TensorShape([1, 50, 32])
     """
 
     def __init__(
         self,
         head_groups,
-        intermediate_dim,
+        intermediate_dim=None,
         cross_head_groups=None,
         *,
         key_dim=None,
         value_dim=None,
         activation="geglu",
         normalize_first=True,
+        feed_forward=None,
         normalization="layer_norm",
         dropout=0.0,
         attention_dropout=None,
@@ -122,11 +135,6 @@ class TransformerBlock(CachedBlock, SameShape):
         use_head_dense=False,
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
-        feed_forward_chunk_size=None,
-        num_experts=None,
-        experts_per_token=2,
-        expert_capacity_factor=1.25,
-        product_keys=None,
         conv_kernel_size=None,
         remat=False,
         **kwargs,
@@ -141,10 +149,8 @@ class TransformerBlock(CachedBlock, SameShape):
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.activation = activation
-        if normalization == "rezero" and not normalize_first:
-            raise ValueError('normalization="rezero" needs normalize_first=True. Received: False')
         self.normalize_first = normalize_first
-        self.normalization = normalization
+        self._normalization = own_normalization(normalization)
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
@@ -154,23 +160,22 @@ class TransformerBlock(CachedBlock, SameShape):
         self.use_head_dense = use_head_dense
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.feed_forward_chunk_size = feed_forward_chunk_size
-        self.num_experts = num_experts
-        self.experts_per_token = experts_per_token
-        self.expert_capacity_factor = expert_capacity_factor
-        self.product_keys = product_keys
         self.conv_kernel_size = conv_kernel_size
         self.remat = remat
         self.attention = self._attention(head_groups, "attention", conv_kernel_size)
         self.cross_attention = None
         if cross_head_groups is not None:
             self.cross_attention = self._attention(cross_head_groups, "cross_attention")
-        self.feed_forward = self._feed_forward()
+        self._own_feed_forward = own_feed_forward(feed_forward)
+        own = self._own_feed_forward and self._own_feed_forward()
+        self.feed_forward = self._default_feed_forward() if own is None else own
         for name in self._names:
             norm = make_normalization(
-                normalization, layer_norm_epsilon, self.dtype_policy, f"{name}_norm"
+                self._normalization, layer_norm_epsilon, self.dtype_policy, f"{name}_norm"
             )
             setattr(self, f"{name}_norm", norm)
+        own = {"feed_forward": self._own_feed_forward, "normalization": self._normalization}
+        refuse_unused({name: getattr(self, name) for name in REPLACED_WITH} | own)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
         self.token_shift = None
         if shift_tokens:
@@ -191,53 +196,32 @@ class TransformerBlock(CachedBlock, SameShape):
             name=name,
         )
 
-    def _feed_forward(self):
-        others = {"num_experts": self.num_experts, "product_keys": self.product_keys}
-        others["feed_forward_chunk_size"] = self.feed_forward_chunk_size
-        given = {name: value for name, value in others.items() if value is not None}
-        if len(given) > 1:
-            raise ValueError(
-                f"{' and '.join(given)} cannot be combined. Received: "
-                f"{', '.join(f'{name}={value}' for name, value in given.items())}"
-            )
-        shared = {
-            "kernel_initializer": self.kernel_initializer,
-            "dtype": self.dtype_policy,
-            "name": "feed_forward",
-        }
-        if self.product_keys is not None:
-            return ProductKeyMemory(self.product_keys, **shared)
+    def _default_feed_forward(self):
         rate = self.dropout if self.activation_dropout is None else self.activation_dropout
-        shared |= {
-            "activation": self.activation,
-            "dropout": rate,
-            "use_bias": self.feed_forward_bias,
-        }
-        if self.num_experts is None:
-            chunk_size = self.feed_forward_chunk_size
-            return FeedForward(self.intermediate_dim, chunk_size=chunk_size, **shared)
-        return MixtureOfExperts(
-            self.num_experts,
+        return FeedForward(
             self.intermediate_dim,
-            self.experts_per_token,
-            self.expert_capacity_factor,
-            **shared,
+            activation=self.activation,
+            dropout=rate,
+            use_bias=self.feed_forward_bias,
+            kernel_initializer=self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name="feed_forward",
         )
 
-    def _fed_forward(self, x, padding_mask, training):
-        """Computes the feed-forward network, or the experts or memory that replace it."""
-        if isinstance(self.feed_forward, FeedForward):
-            return self.feed_forward(x, training=training)
-        return self.feed_forward(x, mask=padding_mask, training=training)
+    @property
+    def normalization(self):
+        """The option: a string, or a list of the layers that were given, one per residual."""
+        own = isinstance(self._normalization, OwnLayers)
+        return self._normalization.made if own else self._normalization
 
     def build(self, input_shape):
         self.width = input_shape[-1]
         self.attention.build(input_shape, input_shape)
         if self.cross_attention is not None:
             self.cross_attention.build(input_shape, (input_shape[0], None, input_shape[-1]))
-        self.feed_forward.build(input_shape)
+        build_own(self.feed_forward, input_shape, self.compute_dtype, "feed_forward")
         for name in self._names:
-            self._norm_of(name).build(input_shape)
+            build_own(self._norm_of(name), input_shape, self.compute_dtype, "normalization")
         self.built = True
 
     def call(
@@ -269,18 +253,26 @@ class TransformerBlock(CachedBlock, SameShape):
         padding_mask,
         encoder_outputs,
         encoder_padding_mask,
+        use_causal_mask,
+        training,
         return_attention_scores=False,
-        **options,
     ):
-        of_self, shift = self._functions(padding_mask, **options)
         scores = []
 
         def attention(x):
+            output = self.attention(
+                x,
+                x,
+                query_mask=padding_mask,
+                value_mask=padding_mask,
+                use_causal_mask=use_causal_mask,
+                training=training,
+                return_attention_scores=return_attention_scores,
+            )
             if not return_attention_scores:
-                return of_self["attention"](x)
-            output, found = of_self["attention"](x, return_attention_scores=True)
-            scores.append(found)
-            return output
+                return output
+            scores.append(output[1])
+            return output[0]
 
         def cross_attention(x):
             return self.cross_attention(
@@ -288,69 +280,45 @@ class TransformerBlock(CachedBlock, SameShape):
                 encoder_outputs,
                 query_mask=padding_mask,
                 value_mask=encoder_padding_mask,
-                training=options["training"],
+                training=training,
             )
 
-        functions = {**of_self, "attention": attention, "cross_attention": cross_attention}
-        output = self._residuals(inputs, functions, shift, options["training"])
+        output = self._residuals(
+            inputs,
+            {"attention": attention, "cross_attention": cross_attention},
+            lambda name, x: self.token_shift(x, mask=padding_mask),
+            padding_mask,
+            training,
+        )
         return (output, *scores) if return_attention_scores else output
 
-    def _functions(self, padding_mask, use_causal_mask, training):
-        """Returns self-attention and the feed-forward network by name, and the token shift."""
-        masks = {"query_mask": padding_mask, "value_mask": padding_mask}
-        attention = functools.partial(
-            self.attention, use_causal_mask=use_causal_mask, training=training, **masks
-        )
-        functions = {
-            "attention": lambda x, **options: attention(x, x, **options),
-            "feed_forward": lambda x: self._fed_forward(x, padding_mask, training),
-        }
-        return functions, lambda name, x: self.token_shift(x, mask=padding_mask)
-
-    def branches(self, **options):
-        """Returns the branches of the residuals of a pre-norm block.
-
-        Args:
-            **options: `padding_mask`, `use_causal_mask` and `training` of a call.
-
-        Returns:
-            Two functions of `[batch, length, width]`: the branch of attention and that of the
-            feed-forward network.
-        """
-        functions, shift = self._functions(**options)
-        training = options["training"]
-        return [
-            lambda x, name=name: self._branch(name, x, functions, shift, training)
-            for name in functions
-        ]
-
-    def _residuals(self, x, functions, shift, training):
+    def _residuals(self, x, attentions, shift, padding_mask, training):
         """Computes the output of the block, with a residual around each function.
 
         Args:
-            x: `[batch, length, width]`, or a pair of such tensors, the two streams of
-                `ReversibleBlocks`.
-            functions: dictionary of functions of such a tensor, by name.
+            x: `[batch, length, width]`.
+            attentions: dictionary of the functions "attention" and, with an encoder,
+                "cross_attention" of such a tensor.
             shift: function of a name and the inputs of the function with that name; returns the
                 inputs with shifted tokens. Used only with `shift_tokens`.
+            padding_mask: bool or int `[batch, length]`, or None.
             training: bool.
         """
-        if isinstance(x, tuple):
-            first, second = x
-            first = add(first, self._branch("attention", second, functions, shift, training))
-            branch = self._branch("feed_forward", first, functions, shift, training)
-            return first, add(second, branch)
-        for name in self._names:
-            x = add(x, self._branch(name, x, functions, shift, training))
-            x = x if self.normalize_first else self._norm_of(name)(x)
-        return x
 
-    def _branch(self, name, x, functions, shift, training):
-        """Computes the branch of one function, which the residual adds to x."""
-        norm, rezero = self._norm_of(name), self.normalization == "rezero"
-        x = norm(x) if self.normalize_first and not rezero else x
-        x = functions[name](x if self.token_shift is None else shift(name, x))
-        return self.dropout_layer(norm(x) if rezero else x, training=training)
+        def feed_forward(x):
+            return call_own(self.feed_forward, x, padding_mask, training)
+
+        def norm(name, x):
+            # A layer that a user gives may compute in another dtype.
+            return tf.cast(call_own(self._norm_of(name), x, padding_mask, training), x.dtype)
+
+        functions = {**attentions, "feed_forward": feed_forward}
+        for name in self._names:
+            y = norm(name, x) if self.normalize_first else x
+            y = functions[name](y if self.token_shift is None else shift(name, y))
+            x = add(x, self.dropout_layer(y, training=training))
+            x = x if self.normalize_first else norm(name, x)
+        return x
 
     def _norm_of(self, name):
         return getattr(self, f"{name}_norm")
@@ -376,11 +344,13 @@ class TransformerBlock(CachedBlock, SameShape):
             **super().get_config(),
             "head_groups": serialize(self.attention.head_groups),
             "cross_head_groups": serialize(cross),
+            "feed_forward": own_config(self._own_feed_forward),
+            "normalization": own_config(self._normalization),
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_layers(config, "head_groups", "cross_head_groups"))
+        return cls(**with_own_layers(with_layers(config, "head_groups", "cross_head_groups")))
 
 
 # The keyword-only arguments of `TransformerBlock` and their defaults, which backbones pass on.
@@ -389,6 +359,32 @@ BLOCK_OPTIONS = {
     for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY
 }
+
+# Options that concern only the layers which another option can replace.
+REPLACED_WITH = {
+    "intermediate_dim": "feed_forward",
+    "activation": "feed_forward",
+    "activation_dropout": "feed_forward",
+    "feed_forward_bias": "feed_forward",
+    "layer_norm_epsilon": "normalization",
+}
+
+
+def refuse_unused(options):
+    """Raises a ValueError if an option is given that concerns only layers that are replaced.
+
+    Args:
+        options: dictionary of the options of a block or a backbone, in which `feed_forward` and
+            `normalization` have made all of their layers.
+    """
+    for name, other in REPLACED_WITH.items():
+        own, value = options[other], options[name]
+        replaced = isinstance(own, OwnLayers) and None not in own.made
+        if replaced and value != BLOCK_OPTIONS.get(name):
+            raise ValueError(
+                f"{name} has no effect on the layers of {other}. Received: {name}={value!r} and "
+                f"{other}={own.given}"
+            )
 
 
 def add(x, y):

@@ -7,6 +7,9 @@ import keras_hub
 
 from rt_keras.layers import Dropout
 from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.normalization import normalized
+from rt_keras.layers.own_layers import with_own_layers
+from rt_keras.layers.transformer_block import refuse_unused
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
@@ -47,6 +50,7 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
             all_groups, self.intermediate_dim, options, dtype, "transformer_block"
         )
         self.layer_norm = make_final_norm(options, dtype, "layer_norm")
+        refuse_unused({**options, "intermediate_dim": self.intermediate_dim})
 
     def _make_embedding(self, dtype):
         """Creates the embedding of the decoder's input from the stored arguments."""
@@ -134,7 +138,7 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
         return zip(blocks, cross_caches or [None] * len(blocks))
 
     def _normalized(self, x):
-        return x if self.layer_norm is None else self.layer_norm(x)
+        return normalized(self.layer_norm, x)
 
     def get_config(self):
         return {
@@ -145,4 +149,5 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
 
     @classmethod
     def from_config(cls, config):
-        return super().from_config(groups_of_config(config, cls.attention_of_groups))
+        config = groups_of_config(config, cls.attention_of_groups)
+        return super().from_config(with_own_layers(config))

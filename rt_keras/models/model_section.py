@@ -84,9 +84,7 @@ class _ModelKeys:
         one_of("relu", "gelu", "geglu", "geglu_approximate"),
     )
     normalize_first: bool = key(True, "pre-norm if true, post-norm if false")
-    normalization: str = key(
-        "layer_norm", "normalization layer; rezero disables it", one_of(*NORMALIZATIONS)
-    )
+    normalization: str = key("layer_norm", "normalization layer", one_of(*NORMALIZATIONS))
     dropout: float = key(0.0, "dropout before the first block and before residuals", SHARE_BELOW_1)
     attention_dropout: float | None = key(
         None, "dropout of attention weights, null for dropout", SHARE_BELOW_1
@@ -108,24 +106,6 @@ class _ModelKeys:
     feed_forward_bias: bool = key(True, "whether feed-forward networks use biases")
     use_head_dense: bool = key(False, "whether heads pass through a shared dense layer")
     layer_norm_epsilon: float = key(1e-6, "epsilon of the normalization layers", POSITIVE)
-    feed_forward_chunk_size: int | None = key(
-        None, "positions that a feed-forward network processes at once, null for all", AT_LEAST_1
-    )
-    num_experts: int | None = key(
-        None, "experts per block, null for a single feed-forward network", AT_LEAST_1
-    )
-    experts_per_token: int = key(2, "experts that each position uses", AT_LEAST_1)
-    expert_capacity_factor: float | None = key(
-        1.25, "capacity of an expert relative to an equal share, null for no limit", AT_LEAST_1
-    )
-    product_keys: int | None = key(
-        None,
-        "keys in each half of a product-key memory, null for a feed-forward network",
-        AT_LEAST_1,
-    )
-    product_key_layer: int | None = key(
-        None, "index of the only block with this memory, null for all blocks", AT_LEAST_0
-    )
     conv_kernel_size: int | None = key(
         None,
         "positions in the convolutions of queries, keys and values, null for no convolutions",
@@ -134,7 +114,6 @@ class _ModelKeys:
     conv_layer: int | None = key(
         None, "index of the only block with these convolutions, null for all blocks", AT_LEAST_0
     )
-    reversible: bool = key(False, "whether to use reversible blocks, which saves memory")
     remat: bool = key(False, "whether the backward pass recomputes blocks, which saves memory")
     loss_chunk_size: int | None = key(
         None, "positions whose logits are computed at once, null for all", AT_LEAST_1
@@ -214,20 +193,6 @@ def refuse_no_heads():
     raise ValueError(f"there are no heads; one of {names} must be above 0")
 
 
-def check_networks(model):
-    """Raises a ValueError if the options of the feed-forward networks are incompatible."""
-    if model.product_keys is None:
-        if model.product_key_layer is not None:
-            raise ValueError("model.product_key_layer needs model.product_keys")
-        return
-    for name in ("num_experts", "feed_forward_chunk_size"):
-        if getattr(model, name) is not None:
-            raise ValueError(f"model.product_keys and model.{name} cannot be combined")
-    _check_layer(model, "product_key_layer")
-    if model.num_encoder_layers:
-        raise ValueError("model.product_keys and model.num_encoder_layers cannot be combined")
-
-
 def check_convolutions(model):
     """Raises a ValueError if the options of the short convolutions are incompatible."""
     if model.conv_kernel_size is None:
@@ -236,17 +201,15 @@ def check_convolutions(model):
         return
     if model.dialect is not None:
         raise ValueError("model.conv_kernel_size and model.dialect cannot be combined")
-    _check_layer(model, "conv_layer")
-    if model.conv_layer is not None and model.num_encoder_layers:
-        raise ValueError("model.conv_layer and model.num_encoder_layers cannot be combined")
-
-
-def _check_layer(model, name):
-    layer = getattr(model, name)
-    if layer is not None and layer >= model.num_layers:
+    if model.conv_layer is None:
+        return
+    if model.conv_layer >= model.num_layers:
         raise ValueError(
-            f"model.{name} is {layer}; it must be below model.num_layers, {model.num_layers}"
+            f"model.conv_layer is {model.conv_layer}; it must be below model.num_layers, "
+            f"{model.num_layers}"
         )
+    if model.num_encoder_layers:
+        raise ValueError("model.conv_layer and model.num_encoder_layers cannot be combined")
 
 
 def check_length(model, name, length):
@@ -377,11 +340,10 @@ def arguments_of(cls, model):
         for field in dataclasses.fields(model)
         if field.name in names
     }
-    only = {"product_keys": model.product_key_layer, "conv_kernel_size": model.conv_layer}
-    for name, layer in only.items():
-        if name in names and layer is not None:
-            value, blocks = arguments[name], range(model.num_layers)
-            arguments[name] = [value if block == layer else None for block in blocks]
+    if "conv_kernel_size" in names and model.conv_layer is not None:
+        sizes = [None] * model.num_layers
+        sizes[model.conv_layer] = model.conv_kernel_size
+        arguments["conv_kernel_size"] = sizes
     if "kernel_initializer" in names and model.initializer_scale != 1.0:
         arguments["kernel_initializer"] = keras.initializers.VarianceScaling(
             model.initializer_scale, "fan_avg", "uniform"

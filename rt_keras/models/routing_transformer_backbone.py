@@ -2,7 +2,6 @@
 
 import keras
 
-from rt_keras.layers import ReversibleBlocks
 from rt_keras.models.decoder_backbone import DecoderBackbone
 
 
@@ -29,7 +28,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
         vocabulary_size: int, number of token ids.
         num_layers: int, number of blocks.
         hidden_dim: int, width of the blocks.
-        intermediate_dim: int, width of the feed-forward networks.
+        intermediate_dim: int, width of the feed-forward networks. None if `feed_forward` replaces
+            all of them.
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
             such lists, one per block.
         embedding_dim: int, width of the embedding, which a dense layer then projects to
@@ -43,11 +43,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
             embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.
-        reversible: bool, whether to use `rt_keras.layers.ReversibleBlocks`, so that the memory of
-            the backward pass does not grow with `num_layers`. Their results differ from those of
-            plain blocks, and they cannot be combined with `remat`. Defaults to False.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
             `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
             `name`.
 
@@ -62,8 +59,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     Raises:
         ValueError: if a size is not a positive integer, a block has no head groups, the number of
-            lists of head groups is not `num_layers`, `reversible` and `remat` are both True, or a
-            sequence is longer than `max_sequence_length`.
+            lists of head groups is not `num_layers`, or a sequence is longer than
+            `max_sequence_length`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers.
 
@@ -97,20 +94,11 @@ class RoutingTransformerBackbone(DecoderBackbone):
         token_dropout=0.0,
         max_sequence_length=None,
         sinusoidal_positions=False,
-        reversible=False,
         dtype=None,
         **kwargs,
     ):
-        if reversible and kwargs.get("remat"):
-            raise ValueError("reversible and remat cannot both be True. Received: True for both")
-
         # === Layers ===
         self._make_layers(locals())
-        self.reversible_blocks = None
-        if reversible:
-            self.reversible_blocks = ReversibleBlocks(
-                self.transformer_blocks, dtype=dtype, name="reversible_blocks"
-            )
 
         # === Functional Model ===
         inputs = {
@@ -118,7 +106,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
             "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
         }
         x = self.input_dropout(self.embedding(inputs["token_ids"]))
-        for block in [self.reversible_blocks] if reversible else self.transformer_blocks:
+        for block in self.transformer_blocks:
             x = block(x, padding_mask=inputs["padding_mask"], use_causal_mask=self.causal)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
@@ -155,7 +143,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         Raises:
             ValueError: if `cached_decoding` is False.
         """
-        x = self._split(self.embedding(token_ids, training=False))
+        x = self.embedding(token_ids, training=False)
         return self._prefill_blocks(x, count, max_length)
 
     def call_with_cache(self, token_ids, cache, position, count=None, training=False):
@@ -188,17 +176,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
         True
         """
         x = self.embedding(token_ids, training=training, start=position)
-        x = self._split(self.input_dropout(x, training=training))
+        x = self.input_dropout(x, training=training)
         return self._call_blocks_with_cache(x, cache, position, count=count, training=training)
-
-    def _split(self, x):
-        """Returns the input of the first block: two streams if blocks are reversible."""
-        return x if self.reversible_blocks is None else self.reversible_blocks.split(x)
-
-    def _normalized(self, x):
-        if isinstance(x, tuple):
-            x = self.reversible_blocks.join(x)
-        return super()._normalized(x)
 
     @property
     def token_embedding(self):

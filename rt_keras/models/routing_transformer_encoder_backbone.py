@@ -21,7 +21,8 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
         vocabulary_size: int, number of token ids.
         num_layers: int, number of blocks.
         hidden_dim: int, width of the blocks.
-        intermediate_dim: int, width of the feed-forward networks.
+        intermediate_dim: int, width of the feed-forward networks. None if `feed_forward` replaces
+            all of them.
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
             such lists, one per block.
         embedding_dim: int, width of the embedding, which a dense layer then projects to
@@ -35,11 +36,8 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
             embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.
-        reversible: bool, whether to use `rt_keras.layers.ReversibleBlocks`, so that the memory of
-            the backward pass does not grow with `num_layers`. Their results differ from those of
-            plain blocks, and they cannot be combined with `remat`. Defaults to False.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
             `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
             `name`.
 

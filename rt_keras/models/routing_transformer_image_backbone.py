@@ -34,7 +34,8 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         image_shape: tuple of ints, `(height, width, channels)`.
         num_layers: int, number of blocks.
         hidden_dim: int, width of the blocks.
-        intermediate_dim: int, width of the feed-forward networks.
+        intermediate_dim: int, width of the feed-forward networks. None if `feed_forward` replaces
+            all of them.
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
             such lists, one per block. Local heads over two dimensions need
             `grid=(height / b1, width * channels / b2)`.
@@ -43,7 +44,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         num_classes: int, number of classes of images. Defaults to None, for images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
             `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
             `name`.
 

@@ -4,6 +4,8 @@ import keras
 
 from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.normalization import normalized
+from rt_keras.layers.transformer_block import refuse_unused
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.transformer_blocks import (
@@ -38,7 +40,8 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         num_encoder_layers: int, number of blocks of the encoder.
         num_layers: int, number of blocks of the decoder.
         hidden_dim: int, width of the blocks.
-        intermediate_dim: int, width of the feed-forward networks.
+        intermediate_dim: int, width of the feed-forward networks. None if `feed_forward` replaces
+            all of them.
         encoder_head_groups: list of `rt_keras.layers` head groups, copied for each block of the
             encoder; or a list of such lists, one per block.
         head_groups: the same for the decoder's self-attention.
@@ -58,7 +61,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
             `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
             `name`.
 
@@ -164,6 +167,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         )
         self.encoder_layer_norm = make_final_norm(block_options, dtype, "encoder_layer_norm")
         self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
+        refuse_unused({**block_options, "intermediate_dim": intermediate_dim})
 
         # === Functional Model ===
         sides = ("encoder", "decoder")
@@ -224,7 +228,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         x = self.input_dropout(x, training=training)
         for block in self.encoder_blocks:
             x = block(x, padding_mask=padding_mask, training=training)
-        return x if self.encoder_layer_norm is None else self.encoder_layer_norm(x)
+        return normalized(self.encoder_layer_norm, x)
 
     def decode(
         self,

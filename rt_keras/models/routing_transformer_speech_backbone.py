@@ -26,7 +26,8 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
         vocabulary_size: int, number of tokens of the texts, with the blank, which is token 0.
         num_layers: int, number of blocks.
         hidden_dim: int, width of the blocks.
-        intermediate_dim: int, width of the feed-forward networks.
+        intermediate_dim: int, width of the feed-forward networks. None if `feed_forward` replaces
+            all of them.
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
             such lists, one per block.
         num_mel_bins: int, number of features of a frame. Defaults to 80.
@@ -35,7 +36,7 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
         frequency_masks, frequency_mask_width, time_masks, time_mask_width: see
             `rt_keras.layers.SpecAugment`. By default, there are no masks.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
             `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
             `name`.
 

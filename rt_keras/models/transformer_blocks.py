@@ -5,11 +5,16 @@ import keras
 from rt_keras.layers import TransformerBlock
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.multi_head_attention import are_head_groups
-from rt_keras.layers.normalization import make_normalization
-from rt_keras.layers.transformer_block import BLOCK_OPTIONS
+from rt_keras.layers.normalization import make_normalization, own_normalization
+from rt_keras.layers.own_layers import own_config, own_feed_forward
+from rt_keras.layers.transformer_block import BLOCK_OPTIONS, REPLACED_WITH
 
-# Options that may be lists with one number per block.
-PER_BLOCK = ("product_keys", "conv_kernel_size")
+# Defaults of the options that concern only the default feed-forward network.
+DEFAULT_FEED_FORWARD = {
+    name: BLOCK_OPTIONS.get(name)
+    for name, replacing in REPLACED_WITH.items()
+    if replacing == "feed_forward"
+}
 
 
 def take_block_options(kwargs):
@@ -19,9 +24,13 @@ def take_block_options(kwargs):
         kwargs: dictionary, from which these keys are removed.
 
     Returns:
-        Dictionary of all `BLOCK_OPTIONS`, with defaults for missing ones.
+        Dictionary of all `BLOCK_OPTIONS`, with defaults for missing ones, and `OwnLayers` for
+        layers and functions of layers.
     """
-    return {name: kwargs.pop(name, default) for name, default in BLOCK_OPTIONS.items()}
+    options = {name: kwargs.pop(name, default) for name, default in BLOCK_OPTIONS.items()}
+    options["feed_forward"] = own_feed_forward(options["feed_forward"])
+    options["normalization"] = own_normalization(options["normalization"])
+    return options
 
 
 def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_groups=None):
@@ -29,8 +38,8 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
 
     Args:
         all_groups: list of lists, the head groups of each block.
-        intermediate_dim: int, width of the feed-forward networks.
-        options: dictionary of all `BLOCK_OPTIONS`.
+        intermediate_dim: int, width of the feed-forward networks, or None.
+        options: dictionary returned by `take_block_options`.
         dtype: dtype policy.
         name: string, prefix of the blocks' names.
         all_cross_groups: list of lists, the cross-attention head groups of each block. Defaults to
@@ -40,51 +49,55 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
         A list of `TransformerBlock`.
 
     Raises:
-        ValueError: if `product_keys` or `conv_kernel_size` is a list without exactly one number per
-            block.
+        ValueError: if `conv_kernel_size` is a list without exactly one number per block, or
+            `feed_forward` or `normalization` does not return new layers.
     """
     count = len(all_groups)
     all_cross_groups = all_cross_groups or [None] * count
-    of_blocks = {name: _one_per_block(name, options[name], count) for name in PER_BLOCK}
-    return [
-        TransformerBlock(
+    sizes = _one_per_block(options["conv_kernel_size"], count)
+    blocks = []
+    for i, (groups, cross) in enumerate(zip(all_groups, all_cross_groups)):
+        own = options["feed_forward"] and options["feed_forward"](i)
+        of_block = {**options, "intermediate_dim": intermediate_dim, "feed_forward": None}
+        if own is not None:
+            of_block |= {**DEFAULT_FEED_FORWARD, "feed_forward": lambda own=own: own}
+        block = TransformerBlock(
             copy_groups(groups, dtype),
-            intermediate_dim,
             cross_head_groups=cross and copy_groups(cross, dtype),
             dtype=dtype,
             name=f"{name}_{i}",
-            **{**options, **{option: values[i] for option, values in of_blocks.items()}},
+            **{**of_block, "conv_kernel_size": sizes[i]},
         )
-        for i, (groups, cross) in enumerate(zip(all_groups, all_cross_groups))
-    ]
+        blocks.append(block)
+    return blocks
 
 
-def _one_per_block(name, value, count):
-    """Returns the value of an option in each block."""
-    values = list(value) if isinstance(value, (list, tuple)) else [value] * count
-    if len(values) != count:
+def _one_per_block(size, count):
+    """Returns the `conv_kernel_size` of each block."""
+    sizes = list(size) if isinstance(size, (list, tuple)) else [size] * count
+    if len(sizes) != count:
         raise ValueError(
-            f"{name} must be one number, or a list of one number for each of the {count} blocks. "
-            f"Received: {len(values)} numbers"
+            "conv_kernel_size must be one number, or a list of one number for each of the "
+            f"{count} blocks. Received: {len(sizes)} numbers"
         )
-    return values
+    return sizes
 
 
 def make_final_norm(options, dtype, name):
     """Creates the normalization layer after the last block.
 
     Args:
-        options: dictionary of all `BLOCK_OPTIONS`.
+        options: dictionary returned by `take_block_options`.
         dtype: dtype policy.
         name: string, name of the layer.
 
     Returns:
-        A layer, or None if blocks are post-norm or do not normalize.
+        A layer, or None if blocks are post-norm.
     """
-    kind = options["normalization"]
-    if not options["normalize_first"] or kind == "rezero":
+    if not options["normalize_first"]:
         return None
-    return make_normalization(kind, options["layer_norm_epsilon"], dtype, name)
+    epsilon = options["layer_norm_epsilon"]
+    return make_normalization(options["normalization"], epsilon, dtype, name)
 
 
 def groups_of_blocks(head_groups, num_layers, name="head_groups"):
@@ -120,7 +133,12 @@ def groups_of_blocks(head_groups, num_layers, name="head_groups"):
 def config_of_options(options):
     """Serializes all `BLOCK_OPTIONS` for `get_config`."""
     initializer = keras.initializers.get(options["kernel_initializer"])
-    return {**options, "kernel_initializer": keras.initializers.serialize(initializer)}
+    return {
+        **options,
+        "kernel_initializer": keras.initializers.serialize(initializer),
+        "feed_forward": own_config(options["feed_forward"]),
+        "normalization": own_config(options["normalization"]),
+    }
 
 
 def config_of_groups(blocks, attention="attention"):

@@ -8,7 +8,6 @@ from rt_keras.models.model_section import (
     check_convolutions,
     check_heads,
     check_length,
-    check_networks,
     head_counts,
 )
 from rt_keras.training.tasks import TASKS
@@ -19,7 +18,6 @@ def check_together(experiment):
     task, model, data = experiment.task, experiment.model, experiment.data
     if not task.adapts:
         check_heads(model, task.attentions)
-        check_networks(model)
         check_convolutions(model)
     _check_use(experiment.config, task)
     if data.name not in task.data_sets:

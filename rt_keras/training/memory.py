@@ -79,7 +79,7 @@ def count_parameters(experiment):
     inner = _inner_dim(model)
     attention = 4 * model.hidden_dim * inner
     matrices = 3 if model.activation.startswith("geglu") else 2
-    feed_forward = matrices * model.hidden_dim * model.intermediate_dim * (model.num_experts or 1)
+    feed_forward = matrices * model.hidden_dim * model.intermediate_dim
     embedding_dim = model.embedding_dim or model.hidden_dim
     tables = 1 if model.tie_embeddings else 2
     count = tables * vocabulary_size * embedding_dim
@@ -87,9 +87,6 @@ def count_parameters(experiment):
     if embedding_dim != model.hidden_dim:
         count += 2 * embedding_dim * model.hidden_dim
     count += model.num_layers * (attention + feed_forward)
-    if model.product_keys is not None:
-        memories = model.num_layers if model.product_key_layer is None else 1
-        count += memories * (model.product_keys**2 * model.hidden_dim - feed_forward)
     if model.num_encoder_layers:
         count += vocabulary_size * model.hidden_dim + model.num_layers * attention
         count += model.num_encoder_layers * (attention + feed_forward)
@@ -105,14 +102,12 @@ def activation_bytes(experiment):
     model, task = experiment.task.sizes(experiment), experiment.task
     # Normalized inputs, projections, outputs of attention and of the feed-forward network.
     block = 4 * model.hidden_dim + 4 * _inner_dim(model)
-    if model.feed_forward_chunk_size is None:
-        networks = 1 if model.num_experts is None else model.experts_per_token
-        block += networks * OF_ACTIVATION[model.activation] * model.intermediate_dim
+    block += OF_ACTIVATION[model.activation] * model.intermediate_dim
     numbers = 0
     for _, length, num_layers in task.stacks(experiment):
         blocks = num_layers * block
-        if model.remat or model.reversible:
-            blocks = block + (num_layers * model.hidden_dim if model.remat else 0)
+        if model.remat:
+            blocks = block + num_layers * model.hidden_dim
         numbers += length * blocks
     if model.loss_chunk_size is None:
         # The logits and their gradient.

@@ -20,8 +20,6 @@ from rt_keras.callbacks.tensor_board import TensorBoard
 from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.callbacks.workers import Workers
 from rt_keras.data.arrivals import make_arrivals
-from rt_keras.layers.mixture_of_experts import expert_use
-from rt_keras.layers.product_key_memory import memory_use
 from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, run_folder
 from rt_keras.training.batches import training_batches, validation_batches
@@ -346,8 +344,6 @@ def _callbacks(experiment, model, output, best, example, speed):
             on_epoch_end=lambda _, logs: logs.update(
                 learning_rate=float(model.optimizer.learning_rate),
                 gradient_norm=model.gradient_norm,
-                **expert_use(model),
-                **memory_use(model),
             )
         ),
         keras.callbacks.CSVLogger(output / "log.csv", append=speed.step > 0),

@@ -102,10 +102,9 @@ def test_grouped_queries(assignment):
         np.testing.assert_array_equal(found, scores.argmax(axis=-1))
 
 
-@pytest.mark.parametrize("options", [{"remat": True}, {"reversible": True}], ids=str)
-def test_every_block_of_a_model_is_found_once(options):
+def test_every_block_of_a_model_is_found_once():
     groups = [[RoutingHeads(1, 2, 4), LocalHeads(1, 4)], [LocalHeads(2, 4)]]
-    backbone = RoutingTransformerBackbone(20, 2, 8, 8, groups, **options)
+    backbone = RoutingTransformerBackbone(20, 2, 8, 8, groups, remat=True)
     ids = keras.ops.ones([1, LENGTH], "int32")
     calls = attention_calls.attention_calls(backbone, {"token_ids": ids, "padding_mask": ids})
     assert [call.kinds for call in calls] == [["RoutingHeads", "LocalHeads"], ["LocalHeads"] * 2]

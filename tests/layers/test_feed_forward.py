@@ -3,7 +3,6 @@ import math
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.layers import FeedForward
 from tests.layers import checks
@@ -58,8 +57,8 @@ def test_dropout_only_in_training():
     np.testing.assert_array_equal(layer(x), layer(x, training=False))
     assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-3
     checks.trains_every_weight(layer, x, training=True)
-    config = FeedForward(6, "relu", 0.2, kernel_initializer="he_normal", chunk_size=2).get_config()
-    assert (config["dropout"], config["chunk_size"]) == (0.2, 2)
+    config = FeedForward(6, "relu", 0.2, kernel_initializer="he_normal").get_config()
+    assert config["dropout"] == 0.2
     assert FeedForward.from_config(config).get_config() == config
     initializer = keras.saving.serialize_keras_object(keras.initializers.HeNormal())
     assert config["kernel_initializer"]["class_name"] == initializer["class_name"]
@@ -75,27 +74,3 @@ def test_dropout_only_in_training():
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         FeedForward(**{"intermediate_dim": 4, **options})
-
-
-# Chunks.
-
-
-@pytest.mark.parametrize(
-    "length, dtype, tolerance",
-    [(1, "float64", 1e-6), (11, "float64", 1e-6), (8, "mixed_bfloat16", 0.05)],
-)
-def test_chunks_do_not_change_outputs(length, dtype, tolerance):
-    x = tf.constant(checks.random(2, length, 8))
-    layers = [FeedForward(6, chunk_size=size, dtype=dtype) for size in (None, 4)]
-    found = []
-    for layer in layers:
-        layer.build(x.shape)
-        layer.set_weights(layers[0].get_weights())
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            output = layer(x)
-            loss = tf.reduce_sum(tf.sin(3 * tf.cast(output, "float32")))
-        found.append([output, *tape.gradient(loss, [x, *[w.value for w in layer.weights]])])
-    for a, b in zip(*found, strict=True):
-        assert a.dtype == b.dtype and a.shape == b.shape
-        checks.close(tf.cast(a, "float64"), tf.cast(b, "float64"), tolerance)

@@ -147,7 +147,6 @@ def test_config():
         attention_bias=False,
         feed_forward_bias=False,
         use_head_dense=True,
-        feed_forward_chunk_size=4,
         remat=True,
     )
     x, encoded = checks.random(2, 9, WIDTH), checks.random(2, 5, WIDTH, seed=1)

@@ -189,7 +189,7 @@ def test_convolutions_in_all_blocks_or_in_one():
         section = model_section(num_layers=2, conv_kernel_size=3, conv_layer=layer)
         check_convolutions(section)
         found = arguments_of(models.RoutingTransformerBackbone, section)
-        assert found["conv_kernel_size"] == expected and found["product_keys"] is None
+        assert found["conv_kernel_size"] == expected
     with pytest.raises(ValueError, match="conv_layer is 4; it must be below model.num_layers, 4"):
         check_convolutions(model_section(num_layers=4, conv_kernel_size=4, conv_layer=4))
 
@@ -200,7 +200,7 @@ def test_defaults_are_those_of_the_blocks():
     assert {name: declared[name] for name in shared} == {
         name: BLOCK_OPTIONS[name] for name in shared
     }
-    assert BLOCK_OPTIONS.keys() - shared == {"kernel_initializer"}
+    assert BLOCK_OPTIONS.keys() - shared == {"feed_forward", "kernel_initializer"}
 
 
 TINY = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 16}

@@ -49,8 +49,7 @@ with strategy.scope():
     model = test_stateful.compiled(test_stateful.make_model(num_layers=1), jit_compile=False)
 found["stateful"] = test_stateful.trained_rows(model, strategy)
 
-saved = {"remat": True, "feed_forward_chunk_size": 4}
-found["chunked"] = test_chunked_loss.fitted(strategy, 7, **saved)
+found["chunked"] = test_chunked_loss.fitted(strategy, 7, remat=True)
 """
 
 

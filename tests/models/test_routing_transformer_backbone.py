@@ -41,9 +41,8 @@ def test_each_block_shifts_tokens_twice(shift_tokens, reach):
             "layer_norm_epsilon": 1e-3,
             "dtype": "mixed_bfloat16",
         },
-        {"reversible": True, "feed_forward_chunk_size": 4, "num_layers": 1},
     ],
-    ids=["separate embeddings", "different blocks", "reversible"],
+    ids=["separate embeddings", "different blocks"],
 )
 def test_config_and_files_make_an_equal_model(changes, tmp_path):
     backbone = checks.make_backbone(**changes)

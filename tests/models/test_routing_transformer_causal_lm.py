@@ -95,7 +95,7 @@ def fitted(jit_compile=False, **changes):
 
 @pytest.mark.weekly
 def test_options_that_save_memory_learn_the_same_with_xla():
-    options = {"remat": True, "feed_forward_chunk_size": 4, "loss_chunk_size": 30}
+    options = {"remat": True, "loss_chunk_size": 30}
     found, history = fitted(**options, jit_compile=True)
     expected, expected_history = fitted()
     for name in ("loss", "sparse_categorical_accuracy"):
@@ -255,7 +255,7 @@ CACHED = {
         "max_sequence_length": 24,
         "embedding_dim": 6,
     },
-    "reversible, sines": {"reversible": True, "shift_tokens": True, "sinusoidal_positions": True},
+    "sines": {"sinusoidal_positions": True},
 }
 
 

@@ -35,10 +35,9 @@ def test_blocks_have_the_given_options():
 
 
 def test_an_option_with_one_number_per_block():
-    options = take_block_options({"conv_kernel_size": [None, 3], "product_keys": 4})
+    options = take_block_options({"conv_kernel_size": [None, 3]})
     blocks = make_blocks([checks.groups()] * 2, 12, options, "float32", "block")
     assert [block.conv_kernel_size for block in blocks] == [None, 3]
-    assert [block.product_keys for block in blocks] == [4, 4]
     options = take_block_options({"conv_kernel_size": [3]})
     message = "conv_kernel_size must be one number.*each of the 2 blocks. Received: 1 numbers"
     with pytest.raises(ValueError, match=message):

@@ -18,7 +18,6 @@ class CausalLMTask(DocumentTask):
     model_class = models.RoutingTransformerCausalLM
     keys = (
         *DocumentTask.keys,
-        "model.reversible",
         "trainer.stateful",
         "trainer.state_dropout",
     )
@@ -36,7 +35,6 @@ class CausalLMTask(DocumentTask):
         for key, value, needed in (
             ("trainer.gradient_accumulation_steps", trainer.gradient_accumulation_steps, 1),
             ("model.remat", model.remat, False),
-            ("model.reversible", model.reversible, False),
         ):
             if trainer.stateful and value != needed:
                 raise ValueError(

@@ -15,7 +15,7 @@ class EncoderTask(TextTask):
     of a masked language model.
     """
 
-    keys = (*(key for key in TextTask.keys if key != "model.loss_chunk_size"), "model.reversible")
+    keys = tuple(key for key in TextTask.keys if key != "model.loss_chunk_size")
     generates = None
 
     def token_ids(self, preprocessor):

@@ -20,7 +20,6 @@ class ReaderTask(TextTask):
     model_class = models.RoutingTransformerReader
     keys = (
         *(key for key in TextTask.keys if key != "data.sequence_length"),
-        "model.reversible",
         *(f"data.{name}" for name in LENGTHS),
     )
     data_sets = question_answers.SETS

@@ -73,11 +73,6 @@ class TextTask(Task):
                 f"model.max_sequence_length is {longest}; it must be at least "
                 f"data.sequence_length, {length}, or null"
             )
-        if model.reversible and (model.remat or not model.normalize_first):
-            raise ValueError(
-                f"model.reversible is true, model.remat {model.remat} and model.normalize_first "
-                f"{model.normalize_first}; reversible blocks need remat false, normalize_first true"
-            )
 
     def check_sources(self, experiment):
         super().check_sources(experiment)
