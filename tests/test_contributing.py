@@ -89,7 +89,7 @@ from rt_keras.layers import Heads
 from rt_keras.layers.key_sets import Strided, Window
 from rt_keras.layers.local_strided_heads import LocalStridedHeads
 
-heads = LocalStridedHeads(2, block_size=4, stride=3, num_persistent_keys=2)
+heads = LocalStridedHeads(2, block_size=4, stride=3)
 x = keras.random.normal([2, 2, 15, 6])
 expected = heads(x, x, x, use_causal_mask=True)
 copy = LocalStridedHeads.from_config(heads.get_config())

@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from rt_keras.layers.global_tokens import with_values
 from rt_keras.ops.blocks import size
 
 
@@ -32,7 +31,7 @@ def outputs_for(values, group, arguments, options):
     shape = [size(value, 0), size(value, 1), size(values, 0), size(values, 1)]
     same = tf.broadcast_to(tf.cast(values, value.dtype), shape)
     # In training, routing heads would count the batch a second time.
-    return group(query, same, key, **with_values(options, same), training=False)
+    return group(query, same, key, **options, training=False)
 
 
 def attention_scores(group, arguments, options):

@@ -25,11 +25,10 @@ class CachedAttention:
     def cached_cross_attention(self):
         """Returns whether all groups support cross-attention of one query at a time.
 
-        `dense_below` must be None, since a single query does not determine the final length. So
-        must `conv_kernel_size`, since no cache contains the previous queries.
+        `conv_kernel_size` must be None, since no cache contains the previous queries.
         """
         return self.conv_kernel_size is None and all(
-            group.cached_cross_attention and group.dense_below is None for group in self.head_groups
+            group.cached_cross_attention for group in self.head_groups
         )
 
     def new_cache(self, batch, max_length):
@@ -68,7 +67,7 @@ class CachedAttention:
         """
         self._check_cached()
         outputs, caches, last = [], [], {}
-        options = {"use_causal_mask": True, "training": False, "total_length": max_length}
+        options = {"use_causal_mask": True, "training": False}
 
         def convolve(role, x):
             last[role] = self._convolution_of(role).make_cache(x, count)

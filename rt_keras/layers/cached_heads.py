@@ -137,23 +137,8 @@ class CachedHeads:
 
     @property
     def can_be_stateful(self):
-        """Returns whether the cache is bounded and chunks of an endless text are read in one pass.
-
-        `dense_below` must be None, since it requires the final length.
-        """
-        bounded = self.cached_decoding and not self.cache_grows
-        return bounded and self.reads_chunks and self.dense_below is None
-
-    def _decodes_densely(self, max_length):
-        if self.dense_below is None:
-            return False
-        length = tf.get_static_value(max_length) if tf.is_tensor(max_length) else max_length
-        if length is None:
-            raise ValueError(
-                f"{self._described()} with dense_below={self.dense_below} need a max_length that "
-                "is known when the function is traced. Received: a tensor"
-            )
-        return length < self.dense_below
+        """Returns whether the cache is bounded and chunks of a text are read in one pass."""
+        return self.cached_decoding and not self.cache_grows and self.reads_chunks
 
     def prefill_cache(self, *, query, key, value, count, max_length):
         """Returns the group's cache, computed by one `..._cache` op."""

@@ -23,7 +23,6 @@ class CausalClusteredHeads(Heads):
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
         seed: int or None, seed of the initial centroids, which are normalized Gaussian noise, and
             of the choice of members for restarts. Defaults to None.
-        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
@@ -39,4 +38,3 @@ class CausalClusteredHeads(Heads):
     """
 
     declared = (BlockAndCentroids,)
-    fixed = {"num_persistent_keys": None}

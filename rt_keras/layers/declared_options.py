@@ -9,19 +9,15 @@ import inspect
 import typing
 from typing import NamedTuple
 
-from rt_keras.keys import AT_LEAST_1, key
+from rt_keras.keys import key
 from rt_keras.layers.key_sets.key_set import options_of
 
 
 @dataclasses.dataclass
 class OfUnion:
-    """The options of a union."""
+    """The option of a union."""
 
     share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
-    num_persistent_keys: int | None = key(
-        None, "learned keys and values per head, null for none", AT_LEAST_1
-    )
-    dense_below: int | None = None
 
 
 class Option(NamedTuple):
@@ -62,7 +58,7 @@ def options_of_kind(cls):
         cls: subclass of `Heads` with `declared`.
 
     Returns:
-        Dictionary from names to `Option`, including the options of the union.
+        Dictionary from names to `Option`, including the option of the union.
 
     >>> from rt_keras.layers import LocalRoutingHeads
     >>> options_of_kind(LocalRoutingHeads)["look_back"].owner.__name__

@@ -23,21 +23,15 @@ class FullHeads(Heads):
         num_heads: int, number of heads in the group.
         max_relative_distance: int or None, largest distance of the relative positions. None
             disables them. Defaults to None.
-        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
-            keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
-            Defaults to "softmax".
         memory_length: int or None, number of keys that a causal query attends to. None for all
             keys. Defaults to None.
-        relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
+        relative_positions: string, "learned" or "sinusoidal"; see
             `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
-        num_persistent_keys: int or None, number of learned keys and values per head, which every
-            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if `attention_activation` is unknown, `memory_length` is not a positive integer,
-            or heads with a `memory_length` are called without `use_causal_mask`.
+        ValueError: if `memory_length` is not a positive integer, or heads with a `memory_length`
+            are called without `use_causal_mask`.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2; memory: Dai et al. 2019,
     Transformer-XL, section 3.2.
@@ -50,10 +44,3 @@ class FullHeads(Heads):
 
     declared = (Everything,)
     fixed = {"position_biases": True}
-
-    @classmethod
-    def from_config(cls, config):
-        if config.get("memory_length") is None:
-            # Files of an earlier version may contain it, where it had no effect.
-            config = {**config, "dense_below": None}
-        return super().from_config(config)

@@ -54,8 +54,8 @@ class GatedDeltaHeads(HeadGroup):
         output_scale: `[value_depth]`, of the RMSNorm, shared by all heads.
 
     Raises:
-        ValueError: if a size is not a positive integer, `max_relative_distance` or `dense_below` is
-            given, or the heads are called without `use_causal_mask` or without gates.
+        ValueError: if a size is not a positive integer, `max_relative_distance` is given, or the
+            heads are called without `use_causal_mask` or without gates.
 
     Source: Yang et al. 2024, Gated Delta Networks: Improving Mamba2 with Delta Rule, section 3.
 
@@ -72,7 +72,6 @@ class GatedDeltaHeads(HeadGroup):
     takes_rotary_embedding = False
     cached_decoding = True
     reads_chunks = True
-    can_be_dense = False
     returns_attention_scores = False
 
     def __init__(self, num_heads, block_size=64, kernel_size=4, **kwargs):

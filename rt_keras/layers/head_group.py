@@ -10,7 +10,6 @@ from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.ops.blocks import repeat_heads, size
-from rt_keras.ops.full import full_attention
 from rt_keras.ops.global_tokens import global_attention
 from rt_keras.renamed import renamed_arguments
 
@@ -40,12 +39,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             learns a vector for each distance -m ... m, which is added to the keys at that distance;
             larger distances count as m. None disables them. Source: Shaw et al. 2018,
             Self-Attention with Relative Position Representations, section 3.2. Defaults to None.
-        dense_below: int or None. The group uses full attention, with unnormalized queries and keys,
-            for sequences shorter than this, where it is cheap and loses nothing. The length is the
-            final one: with a cache `max_length`, otherwise the number of queries. It is compared at
-            run time if it is not known when the function is traced. A group with `dense_below` has
-            no recurrent state, since the final length would be unknown. None disables it. Defaults
-            to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -62,8 +55,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         training: bool, whether to apply dropout and collect statistics.
         global_tokens: `rt_keras.ops.global_tokens.GlobalTokens` or None. Only if
             `takes_global_tokens`.
-        total_length: int or None, final length of the sequence, for `dense_below`. None for the
-            number of queries. Defaults to None.
         gates: `[batch, heads, queries, gates]`; see `num_gates`. Defaults to None, for kinds
             without gates.
 
@@ -72,11 +63,12 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer, the group
-            does not support `dense_below` or an `attention_mask`, `use_causal_mask` has an
-            unsupported value, key_heads do not divide `num_heads`, or, with `share_qk`, there are
-            fewer key/value heads or queries and values differ in number. If lengths are known only
-            at run time, the last error is an `InvalidArgumentError`, which XLA does not check.
+            does not support an `attention_mask`, `use_causal_mask` has an unsupported value,
+            key_heads do not divide `num_heads`, or, with `share_qk`, there are fewer key/value
+            heads or queries and values differ in number. If lengths are known only at run time, the
+            last error is an `InvalidArgumentError`, which XLA does not check.
 
+    >>> from rt_keras.ops import full_attention
     >>> class Full(HeadGroup):
     ...     attention_op = staticmethod(full_attention)
     >>> heads = Full(2)
@@ -108,14 +100,10 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     # Whether the group supports any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
     # Whether attention, a step and a chunk can return the logsumexp of the logits, which merges
-    # global tokens and persistent keys into the softmax; and whether these logits use
-    # layer-normalized queries and keys.
+    # global tokens into the softmax; and whether these logits use layer-normalized queries and
+    # keys.
     takes_global_tokens = False
     has_query_key_norm = False
-    # Whether full attention differs from the group's and `dense_below` can select it.
-    can_be_dense = True
-    # The function that turns logits into attention weights.
-    attention_activation = "softmax"
     # Whether the group has centroids, which `CentroidEMA` updates.
     has_centroids = False
     # Whether outputs contain terms other than weighted sums of the values.
@@ -133,7 +121,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if "__init__" in vars(cls):
             cls.__init__ = naming_the_kind(cls.__init__)
 
-    def __init__(self, num_heads, max_relative_distance=None, dense_below=None, **kwargs):
+    def __init__(self, num_heads, max_relative_distance=None, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         if self.takes_relative_positions:
@@ -145,7 +133,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
                 f"{type(self).__name__} do not support max_relative_distance. Received: "
                 f"max_relative_distance={max_relative_distance!r}"
             )
-        self.dense_below = positive_int_or_none("dense_below", dense_below)
         self.relative_embeddings = self.centroids = None
         self.num_key_value_heads = self.num_heads
 
@@ -169,11 +156,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return 0
 
     def build(self, query_shape, value_shape=None, key_shape=None):
-        if self.dense_below is not None and not self.can_be_dense:
-            raise ValueError(
-                f"dense_below must be None for {self._described()}. Received: "
-                f"dense_below={self.dense_below}"
-            )
         if value_shape is not None:
             self.num_key_value_heads = self._checked_count(value_shape[1])
         self.value_depth = (value_shape or query_shape)[-1]
@@ -243,7 +225,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         seed=None,
         training=None,
         global_tokens=None,
-        total_length=None,
         gates=None,
     ):
         self._check_call(attention_mask, use_causal_mask)
@@ -257,9 +238,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             options["attention_mask"] = attention_mask
         if gates is not None:
             options["gates"] = gates
-        attend = self._attention(
-            size(query, 2) if total_length is None else total_length, global_tokens
-        )
+        attend = self._with_global_tokens(global_tokens)
         inputs, dropout = {"query": query, "key": key, "value": value}, dropout if training else 0.0
         output = attend(**inputs, causal=use_causal_mask, dropout=dropout, seed=seed, **options)
         if training:
@@ -324,34 +303,16 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             own[name] = tf.convert_to_tensor(x) if isinstance(x, keras.Variable) else x
         return self.attention_op(**own, **self.tables(), **arguments)
 
-    def _attention(self, length, global_tokens):
-        """Returns the attention function for sequences of a length: the group's own or full."""
-        own = self._with_global_tokens(self.attend, global_tokens, self.has_query_key_norm)
-        if self.dense_below is None:
-            return own
-        full = self._with_global_tokens(self._attend_fully, global_tokens, False)
-        is_short = length < self.dense_below
-        if not tf.is_tensor(is_short):
-            return full if is_short else own
-        return lambda **arguments: tf.cond(
-            is_short, lambda: full(**arguments), lambda: own(**arguments)
-        )
-
-    def _with_global_tokens(self, attend, global_tokens, use_query_key_norm):
-        """Returns an attention function that includes global tokens, if there are any."""
+    def _with_global_tokens(self, global_tokens):
+        """Returns the attention function, which includes global tokens, if there are any."""
         if global_tokens is None:
-            return attend
+            return self.attend
         return functools.partial(
-            global_attention, attend, global_tokens, use_query_key_norm=use_query_key_norm
+            global_attention,
+            self.attend,
+            global_tokens,
+            use_query_key_norm=self.has_query_key_norm,
         )
-
-    def _attend_fully(self, *, key, query_mask=None, key_mask=None, **options):
-        """Computes full attention with unnormalized queries and keys; see `attend`."""
-        if key is None and key_mask is None:
-            # Queries that are also keys have one mask.
-            key_mask = query_mask
-        masks = {"query_mask": query_mask, "key_mask": key_mask}
-        return full_attention(key=key, **masks, **self.tables(), **options)
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):
         """Hook for the rest of a training step, such as collecting statistics."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, signature_of_kind
 from rt_keras.layers.head_group import HeadGroup
-from rt_keras.layers.key_sets import Cluster, Everything, KeySet, Persistent
+from rt_keras.layers.key_sets import Cluster, KeySet
 from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.layers.saved_arguments import with_layers
 from rt_keras.ops.attend import merge_pair
@@ -46,12 +46,10 @@ class Heads(Centroids, HeadGroup):
         num_heads: int, number of heads in the group.
         key_sets: list of `rt_keras.layers.key_sets.KeySet`, at most one of each class.
         share_qk: bool, whether queries are also keys. Defaults to False.
-        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if `key_sets` is not such a list, a set cannot be merged with the others, or the
-            heads do not support `dense_below`.
+        ValueError: if `key_sets` is not such a list, or a set cannot be merged with the others.
 
     Source: ours. One softmax over a window and selected keys: after Wu et al. 2022, Memorizing
     Transformers.
@@ -81,7 +79,6 @@ class Heads(Centroids, HeadGroup):
     reads_chunks = _of_all("reads_chunks")
     groups_queries = _of_all("groups_queries")
     has_query_key_norm = _of_all("has_query_key_norm")
-    can_be_dense = _of_any("can_be_dense")
     returns_attention_scores = _of_all("returns_attention_scores")
     adds_to_values = _of_any("adds_to_values")
 
@@ -90,8 +87,8 @@ class Heads(Centroids, HeadGroup):
             cls.__init__ = _init_of_declared(cls)
         super().__init_subclass__(**kwargs)
 
-    def __init__(self, num_heads, key_sets, share_qk=False, dense_below=None, **kwargs):
-        super().__init__(num_heads, dense_below=dense_below, **kwargs)
+    def __init__(self, num_heads, key_sets, share_qk=False, **kwargs):
+        super().__init__(num_heads, **kwargs)
         if not (key_sets and all(isinstance(x, KeySet) for x in key_sets)):
             raise ValueError(
                 "key_sets must be a list of at least one set of keys, such as [Window(64), "
@@ -119,7 +116,6 @@ class Heads(Centroids, HeadGroup):
             self.commitment_weight = with_centroids.commitment_weight
             self.seed = with_centroids.seed
             self.seed_generator = keras.random.SeedGenerator(self.seed)
-        self.dense_sets = (self._dense_set(),)
 
     @property
     def _sets_with_centroids(self):
@@ -135,51 +131,28 @@ class Heads(Centroids, HeadGroup):
         """Returns whether centroids learn only from queries, because these are also the keys."""
         return self.share_qk or self._sets_with_centroids[0].clusters_queries_alone
 
-    @property
-    def attention_activation(self):
-        """The function that turns logits into attention weights."""
-        return self.joined_sets[0].attention_activation
-
-    def _dense_set(self):
-        """Returns full attention with the relative positions of these heads."""
-        positions = next((x for x in self.joined_sets if x.max_relative_distance), None)
-        names = ("max_relative_distance", "relative_positions", "position_biases")
-        options = {name: getattr(positions, name) for name in names if hasattr(positions, name)}
-        return Everything(attention_activation=self.attention_activation, **options)
-
     def build(self, query_shape, value_shape=None, key_shape=None):
-        if self.dense_below is not None and self.adds_to_values:
-            raise ValueError(
-                f"{self._described()} with dense_below cannot have persistent keys. Received: "
-                f"dense_below={self.dense_below}"
-            )
         super().build(query_shape, value_shape, key_shape)
-        # Files store weights by number, and Persistent has always been built first.
-        for key_set in sorted(self.joined_sets, key=lambda x: not isinstance(x, Persistent)):
+        for key_set in self.joined_sets:
             key_set.build(self, query_shape[-1], self.value_depth)
 
     def build_positions(self, depth):
         for key_set in self.joined_sets:
             key_set.build_positions(self, depth)
 
-    def attend(self, *, return_logsumexp=False, **arguments):
-        return self._attend_to(self.joined_sets, return_logsumexp, **arguments)
-
-    def _attend_fully(self, *, return_logsumexp=False, **arguments):
-        return self._attend_to(self.dense_sets, return_logsumexp, **arguments)
-
     def _chunk(self, *, key, **arguments):
         """Returns the inputs of the sets. Keys are None if queries are also keys."""
         return Chunk(key=None if self.share_qk else key, **arguments)
 
-    def _attend_to(self, key_sets, return_logsumexp, **arguments):
-        chunk = self._chunk(**arguments)
-        joins = return_logsumexp or len(key_sets) > 1
+    def attend(self, *, return_logsumexp=False, **arguments):
+        chunk, count = self._chunk(**arguments), len(self.joined_sets)
+        joins = return_logsumexp or count > 1
         found = [
-            x.attend(self, part, joins) for x, part in zip(key_sets, _parts(chunk, len(key_sets)))
+            key_set.attend(self, part, joins)
+            for key_set, part in zip(self.joined_sets, _parts(chunk, count))
         ]
         found = _joined(found, return_logsumexp)
-        if chunk.query_mask is None or len(key_sets) == 1:
+        if chunk.query_mask is None or count == 1:
             return found
         # Padding attends to sets without positions, so its outputs must be set to 0.
         real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
@@ -198,35 +171,24 @@ class Heads(Centroids, HeadGroup):
         return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
 
     def prefill_cache(self, *, max_length, **arguments):
-        key_sets, chunk = self.joined_sets, self._chunk(**arguments)
-        if self._decodes_densely(max_length):
-            key_sets = self.dense_sets
-        states = {x.name: x.prefill_state(self, chunk, max_length) for x in key_sets}
+        chunk = self._chunk(**arguments)
+        states = {x.name: x.prefill_state(self, chunk, max_length) for x in self.joined_sets}
         return {name: state for name, state in states.items() if state}
 
     def decode_step(self, *, cache, return_logsumexp=False, **arguments):
         return self._read("decode_step", cache, return_logsumexp, self._chunk(**arguments))
 
     def read_chunk(self, *, cache, **arguments):
-        if not self._reads_at_once(cache):
+        if not self.reads_chunks:
             return super().read_chunk(cache=cache, **arguments)
         joins = arguments.pop("return_logsumexp", False)
         return self._read("read_chunk", cache, joins, self._chunk(**arguments))
 
-    def _reads_at_once(self, cache):
-        """Returns whether a chunk is read in one pass instead of position by position."""
-        return self.reads_chunks or self._sets_of(cache) is self.dense_sets
-
-    def _sets_of(self, cache):
-        """Returns the sets of keys whose states a cache contains."""
-        its_own = any(x.name in cache for x in self.joined_sets)
-        return self.joined_sets if its_own else self.dense_sets
-
     def _read(self, way, cache, return_logsumexp, chunk):
         """Computes the outputs and the cache of the next positions with a method of the sets."""
-        key_sets = self._sets_of(cache)
-        joins, found, after = return_logsumexp or len(key_sets) > 1, [], {}
-        for key_set, part in zip(key_sets, _parts(chunk, len(key_sets))):
+        count, found, after = len(self.joined_sets), [], {}
+        joins = return_logsumexp or count > 1
+        for key_set, part in zip(self.joined_sets, _parts(chunk, count)):
             output, state = getattr(key_set, way)(self, part, cache, joins)
             found.append(output)
             if state:
@@ -291,23 +253,21 @@ def _init_of_declared(cls):
     def __init__(self, *args, **kwargs):
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        options = {"num_persistent_keys": None, **cls.fixed, **bound.arguments}
-        kwargs, more = options.pop("kwargs"), options["num_persistent_keys"]
+        options = {**cls.fixed, **bound.arguments}
+        kwargs = options.pop("kwargs")
         fixed = {"share_qk": False, **cls.fixed}
         for name in kwargs.keys() & fixed.keys():
-            # Configurations and files of earlier versions contain it.
+            # Sections of a configuration may contain it.
             value = kwargs.pop(name)
             if value != fixed[name]:
                 raise ValueError(f"{name} must be {fixed[name]!r}. Received: {name}={value!r}")
         Heads.__init__(
             self,
             options["num_heads"],
-            [*sets_of_kind(cls, options), *([] if more is None else [Persistent(more)])],
+            sets_of_kind(cls, options),
             share_qk=options.get("share_qk", False),
-            dense_below=options["dense_below"],
             **kwargs,
         )
-        self.num_persistent_keys = more
         for name, option in options_of_kind(cls).items():
             if option.owner in cls.declared:
                 index = cls.declared.index(option.owner)

@@ -10,10 +10,6 @@ WINDOW_ALONE = {
     "sliding_window": None,
     "grid": None,
     "key_block_size": None,
-    "attention_activation": "softmax",
-    "adaptive_span": False,
-    "span_ramp": 32,
-    "span_loss_weight": 2e-6,
     "position_biases": False,
     "assignment": "nearest",
     "scaled": True,
@@ -93,11 +89,8 @@ class LocalRoutingHeads(Heads):
         kernel_size: int or None, number of positions, up to its own, that are convolved into a
             routed query; 1 for no convolution. None for 4, or for 1 with `routed_key` "key", which
             requires 1. Defaults to None.
-        relative_positions: string, "learned", "sinusoidal" or "bucketed", the relative positions of
-            the window; see above and `rt_keras.layers.key_sets.Window`. Defaults to "learned".
-        num_persistent_keys: int or None, number of learned keys and values per head, which every
-            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None; see `HeadGroup`. Defaults to None.
+        relative_positions: string, "learned" or "sinusoidal", the relative positions of the window;
+            see above and `rt_keras.layers.key_sets.Window`. Defaults to "learned".
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

@@ -9,11 +9,12 @@ from rt_keras.layers.attention_masks import check_attention_mask, split_attentio
 from rt_keras.layers.attention_scores import attention_scores, check_scores
 from rt_keras.layers.cached_attention import CachedAttention
 from rt_keras.layers.dropout import draw_seed
-from rt_keras.layers.global_tokens import check_global_mask, check_global_tokens, with_global_tokens
+from rt_keras.layers.global_tokens import check_global_mask, check_global_tokens
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.projections import Projections
 from rt_keras.layers.saved_arguments import saved_arguments, with_layers
+from rt_keras.ops.global_tokens import find_global_tokens
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -79,8 +80,6 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             token, such as the first token of a classifier, attends to all positions and all
             positions attend to it. Each costs O(n). `global_mask` selects them in each call. None
             disables them. Defaults to None.
-        global_projections: bool, whether separate dense layers project the queries of global tokens
-            and the keys and values that these attend to, as in Longformer. Defaults to False.
         conv_kernel_size: int or None, number of positions, up to its own, that are convolved into a
             query, a key and a value; at least 2. None disables the convolutions. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -168,7 +167,6 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         num_key_value_heads=None,
         rotary_embedding=None,
         num_global_tokens=None,
-        global_projections=False,
         activity_regularizer=None,
         kernel_constraint=None,
         bias_constraint=None,
@@ -212,18 +210,10 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
                 f"Received: rotary_embedding={rotary_embedding!r}"
             )
         self.rotary_embedding = rotary_embedding
-        check_global_tokens(num_global_tokens, global_projections, head_groups)
+        check_global_tokens(num_global_tokens, head_groups)
         # A kernel of one position would only scale the vectors.
         self.conv_kernel_size = positive_int_or_none("conv_kernel_size", conv_kernel_size, least=2)
-        others = {"rotary_embedding": rotary_embedding, "conv_kernel_size": conv_kernel_size}
-        for name, other in others.items():
-            if global_projections and other is not None:
-                raise ValueError(
-                    f"global_projections=True cannot be combined with a {name}, which does not "
-                    "apply to the projections of global tokens"
-                )
         self.num_global_tokens = num_global_tokens
-        self.global_projections = global_projections
 
     @property
     def num_heads(self):
@@ -270,17 +260,15 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         convolve = self._convolve_with(options["query_mask"], options["key_mask"])
         handed_out = self._hand_out(*self._project(query, key, value, convolve=convolve))
         outputs, scores = [], []
+        if global_mask is not None:
+            check_global_mask(global_mask, self.num_global_tokens, query, value, of_pairs)
+            global_mask = _all_of(global_mask, options["query_mask"], options["key_mask"])
+            options["global_tokens"] = find_global_tokens(global_mask, self.num_global_tokens)
         masks, gates = self._hand_out_pairs(of_pairs), self._hand_out_gates(query)
         calls = [
             (*of_group, {**options, "attention_mask": mask, **of_gates})
             for of_group, mask, of_gates in zip(handed_out, masks, gates)
         ]
-        if global_mask is not None:
-            check_global_mask(global_mask, self.num_global_tokens, query, value, of_pairs)
-            tokens = self._find_global_tokens(
-                _all_of(global_mask, options["query_mask"], options["key_mask"]), query, key, value
-            )
-            calls = with_global_tokens(calls, tokens)
         if self.observer is not None:
             self.observer(calls)
         for group, arguments, of_group in calls:

@@ -6,7 +6,6 @@ import tensorflow as tf
 from rt_keras.layers.head_constraint import HeadConstraint
 from rt_keras.layers.short_convolution import ShortConvolution
 from rt_keras.ops.blocks import places_of_rows, size
-from rt_keras.ops.global_tokens import find_global_tokens
 
 # The vectors that dense layers compute for the heads.
 ROLES = ("query", "key", "value")
@@ -87,13 +86,6 @@ class Projections:
         if any(self._gate_units):
             units = sum(self._gate_units)
             self.gate_dense = self._dense("gate", units, query_shape, use_bias=False)
-        self.global_denses = ()
-        if self.global_projections:
-            self.global_denses = (
-                self._head_dense("global_query", self.num_heads, key_dim, query_shape),
-                self._head_dense("global_key", self.num_heads, key_dim, key_shape),
-                self._head_dense("global_value", self.num_heads, value_dim, value_shape),
-            )
         return key_dim, value_dim
 
     def _head_depth(self, features):
@@ -206,18 +198,6 @@ class Projections:
         turn = position - places_of_rows(start, tf.range(size(x, 2)))
         # Exchanges heads and length, and back.
         return tf.cast(_heads_first(self._turned(_heads_first(x), turn)), x.dtype)
-
-    def _find_global_tokens(self, global_mask, query, key, value):
-        """Returns the global tokens, with separate queries, keys and values if they have them."""
-        tokens = find_global_tokens(global_mask, self.num_global_tokens)
-        if not self.global_projections:
-            return tokens
-        inputs = tf.gather(query, tokens.places, batch_dims=1), key, value
-        projected = (
-            _heads_first(_split_heads(dense(x), self.num_heads))
-            for dense, x in zip(self.global_denses, inputs)
-        )
-        return tokens._replace(**dict(zip(("query", "key", "value"), projected)))
 
     def _merge(self, outputs):
         """Computes the output of the layer from the outputs of the groups."""

@@ -37,18 +37,11 @@ class RoutingHeads(Heads):
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
         seed: int or None, seed of the initial centroids, which are normalized Gaussian noise, and
             of the choice of members for restarts. Defaults to None.
-        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
-            keys a weight of exactly 0 and require "nearest" and one probe; see
-            `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`. Defaults to "softmax".
-        num_persistent_keys: int or None, number of learned keys and values per head, which every
-            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range, `assignment` or `attention_activation` is unknown,
-            or `num_probes`, `use_query_key_norm` or `attention_activation` is incompatible with the
-            other arguments.
+        ValueError: if a number is out of range, `assignment` is unknown, or `num_probes` or
+            `use_query_key_norm` is incompatible with the other arguments.
 
     Source: Roy et al. 2021, section 4.1.
 

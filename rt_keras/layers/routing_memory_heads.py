@@ -36,7 +36,7 @@ class RoutingMemoryHeads(Heads):
         look_back: int, number of preceding blocks that a query attends to. Defaults to 1.
         max_relative_distance: int or None, largest distance of the relative positions. None
             disables them. Defaults to None.
-        relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
+        relative_positions: string, "learned" or "sinusoidal"; see
             `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
         num_probes: int, number of nearest clusters that a query attends to. Defaults to 1.
         use_query_key_norm: bool, whether logits use normalized vectors. Defaults to True.
@@ -45,9 +45,6 @@ class RoutingMemoryHeads(Heads):
         kernel_size: int or None, number of positions that are convolved into a routed query. None
             for 4. Defaults to None.
         share_qk: bool, whether queries are also keys. Defaults to False.
-        num_persistent_keys: int or None, number of learned keys and values per head, which every
-            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: other keyword arguments of `LocalRoutingHeads`; `routed_key` must be
             "previous_query".
 

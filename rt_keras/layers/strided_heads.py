@@ -17,9 +17,6 @@ class StridedHeads(Heads):
         stride: int, distance between keys, in positions.
         max_relative_distance: int or None, largest distance of the relative positions, in strides.
             None disables them. Defaults to None.
-        num_persistent_keys: int or None, number of learned keys and values per head, which every
-            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
-        dense_below: int or None; see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

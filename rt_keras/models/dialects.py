@@ -31,7 +31,7 @@ DIALECTS = {
         "routing": _of_paper_authors(
             t2t.T2TRoutingHeads,
             pads=True,
-            drop=("assignment", "num_probes", "attention_activation", "num_persistent_keys"),
+            drop=("assignment", "num_probes"),
         ),
         "hashed": _of_paper_authors(t2t.T2THashedHeads, pads=True),
         "cluster_strided": _of_paper_authors(t2t.T2TClusterStridedHeads, pads=True),

@@ -17,7 +17,6 @@ DEFAULT_HEADS = "local_routing", 4
 BETWEEN_SEQUENCES = {
     "max_relative_distance": None,
     "relative_positions": "learned",
-    "num_persistent_keys": None,
     "share_qk": False,
 }
 

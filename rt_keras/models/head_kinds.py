@@ -37,8 +37,7 @@ class _Clustered(FromBlock, WithReach):
 
 @with_keys_of(
     layers.RoutingHeads,
-    "num_clusters window_size assignment share_qk num_probes commitment_weight "
-    "attention_activation num_persistent_keys",
+    "num_clusters window_size assignment share_qk num_probes commitment_weight",
     num_clusters=16,
     window_size=128,
 )
@@ -61,7 +60,7 @@ class Routing(_Clustered):
 @with_keys_of(
     layers.LocalRoutingHeads,
     "num_clusters window_size block_size look_back routed_key kernel_size share_qk num_probes "
-    "commitment_weight num_persistent_keys relative_positions",
+    "commitment_weight relative_positions",
     num_clusters=16,
     window_size=64,
     block_size=64,
@@ -200,8 +199,7 @@ class Strided(WithReach):
 
 @with_keys_of(
     layers.LocalHeads,
-    "block_size look_back sliding_window relative_positions adaptive_span attention_activation "
-    "num_persistent_keys",
+    "block_size look_back sliding_window relative_positions",
     block_size=128,
 )
 class Local(WithReach):
@@ -213,15 +211,14 @@ class Local(WithReach):
 
     name = "local"
     windows = ("block_size",)
-    of_causal_lm = ("sliding_window", "adaptive_span")
+    of_causal_lm = ("sliding_window",)
 
     def check(self, model):
         super().check(model)
         if self.cross_block_size is not None and not model.num_encoder_layers:
             self.refuse("cross_block_size", "without an encoder it must be null")
         if model.dialect is not None:
-            own = ("sliding_window", "adaptive_span", "attention_activation", "num_persistent_keys")
-            self.refuse_all(own, f"with model.dialect {model.dialect}")
+            self.refuse_all(("sliding_window",), f"with model.dialect {model.dialect}")
 
     def check_cross_lengths(self, length, encoder_length):
         # Each block of the decoder attends to one of the encoder.
@@ -255,7 +252,7 @@ class GatedDelta(HeadKind):
     attends_across = False
 
 
-@with_keys_of(layers.FullHeads, "relative_positions memory_length num_persistent_keys")
+@with_keys_of(layers.FullHeads, "relative_positions memory_length")
 class Full(WithReach):
     """Heads that attend to every key; see `rt_keras.layers.FullHeads`."""
 

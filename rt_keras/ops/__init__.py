@@ -18,7 +18,6 @@ from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.ctc import ctc_loss
-from rt_keras.ops.entmax import entmax15, sparsemax
 from rt_keras.ops.first_tokens import first_tokens_attention
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.gated_delta import gated_delta_rule
@@ -43,7 +42,6 @@ __all__ = [
     "clustered_attention",
     "commitment",
     "ctc_loss",
-    "entmax15",
     "find_global_tokens",
     "first_tokens_attention",
     "from_blocks",
@@ -62,7 +60,6 @@ __all__ = [
     "persistent_attention",
     "random_attention",
     "selected_blocks_attention",
-    "sparsemax",
     "strided_attention",
     "to_blocks",
 ]

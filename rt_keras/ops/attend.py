@@ -1,11 +1,8 @@
 """Attention inside blocks: the last step of every kind of attention."""
 
-import math
-
 import tensorflow as tf
 
 from rt_keras.ops.blocks import sizes
-from rt_keras.ops.entmax import entmax15, sparsemax
 
 # Replaces minus infinity, because the difference of two masked logits would be NaN.
 MASKED = -1e30
@@ -27,7 +24,6 @@ def attend(
     *,
     bias=None,
     bound=None,
-    attention_activation="softmax",
     dropout=0.0,
     seed=None,
 ):
@@ -38,7 +34,6 @@ def attend(
     ```
 
     over the keys j that `allowed` lets query i see. A query without keys gets 0 and no gradient.
-    With another `attention_activation`, the weights are those of `sparsemax` or `entmax15`.
 
     Args:
         query: `[..., queries, depth]`, already scaled.
@@ -51,14 +46,12 @@ def attend(
         bound: float, an upper bound on the absolute value of every logit, known for normalized
             vectors without a bias; or None. It is subtracted before exp() instead of the largest
             logit, which saves a pass over the logits, unless p could underflow.
-        attention_activation: one of `entmax.ACTIVATIONS`. Defaults to "softmax".
         dropout: float, share of the attention weights set to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         The output `[..., queries, value_depth]` in the dtype of `value`, and the logsumexp of the
-        logits `[..., queries]`. The logsumexp is `MASKED` for queries without keys, and None with
-        another `attention_activation`.
+        logits `[..., queries]`. The logsumexp is `MASKED` for queries without keys.
     """
     dtype = accumulation_dtype(query.dtype)
     logits = tf.cast(pair_logits(query, key), dtype)
@@ -66,10 +59,6 @@ def attend(
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
     masks = allowed if isinstance(allowed, tuple) else (allowed,)
-    if attention_activation != "softmax":
-        weigh = sparsemax if attention_activation == "sparsemax" else entmax15
-        weights = weigh(where_all(masks, logits, tf.constant(-math.inf, dtype)))
-        return weighted_sums(tf.cast(drop(weights, dropout, seed), value.dtype), value), None
     # p is at least exp(-2 bound), and the gradient has the square of its sum.
     if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
         top = tf.constant([bound], dtype)

@@ -20,9 +20,7 @@ def attend_step(
     distance,
     *,
     causal=True,
-    attention_activation="softmax",
     relative_embeddings=None,
-    bias=None,
     return_logsumexp=False,
 ):
     """Computes the attention of one or more queries at the same position to cached keys.
@@ -39,14 +37,12 @@ def attend_step(
         key: `[batch, key_heads, keys, depth]`.
         value: `[batch, key_heads, keys, value_depth]`.
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`; with fewer `key_heads` than
-            heads, the same for all queries.
+            heads, the same for all heads and queries.
         distance: int `[keys]`, `[batch, 1, keys]` or `[batch, heads, keys]`, from the query back to
             each key. Only needed with `relative_embeddings`; else it may be None.
         causal: bool, whether all allowed distances are at least 0. Defaults to True.
-        attention_activation: see `attend`.
         relative_embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m, to which others
             are clipped. None for no relative positions.
-        bias: broadcastable to `[batch, heads, queries, keys]`, added to the logits; or None.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
 
@@ -54,7 +50,7 @@ def attend_step(
         `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
         `[batch, heads, queries]`.
     """
-    query = query * query.shape[-1] ** -0.5
+    query, bias = query * query.shape[-1] ** -0.5, None
     if relative_embeddings is not None:
         # Only the distances that can occur.
         far = relative_embeddings.shape[1] // 2
@@ -64,24 +60,12 @@ def attend_step(
             row = tf.broadcast_to(row, [size(query, 0), query.shape[1], size(row, 2)])
         table = tf.cast(relative_embeddings[:, first + far :], query.dtype)
         products = tf.einsum("bhqd,hrd->bhqr", query, table)
-        relative = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
-        bias = relative if bias is None else bias + tf.cast(relative, bias.dtype)
+        bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
     heads, key_heads = query.shape[1], key.shape[1]
-    if key_heads != heads:
-        shape = [size(query, 0), heads, size(query, 2), size(key, 2)]
-        if bias is not None:
-            bias = fold_heads(tf.broadcast_to(bias, shape), key_heads)
-        if allowed.shape.rank > 2 and allowed.shape[-3] != 1:
-            allowed = fold_heads(tf.broadcast_to(allowed, shape), key_heads)
+    if bias is not None and key_heads != heads:
+        bias = fold_heads(bias, key_heads)
     # Queries that share keys attend together, so that the keys are read once.
-    output, logsumexp = attend(
-        fold_heads(query, key_heads),
-        key,
-        value,
-        allowed,
-        bias=bias,
-        attention_activation=attention_activation,
-    )
+    output, logsumexp = attend(fold_heads(query, key_heads), key, value, allowed, bias=bias)
     output = fold_heads(output, heads)
     return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
 

@@ -13,7 +13,6 @@ from rt_keras.ops.blocks import (
     sizes,
     split_blocks,
 )
-from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
 
 
@@ -23,7 +22,6 @@ def full_attention(
     value,
     *,
     causal=False,
-    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     attention_mask=None,
@@ -47,8 +45,6 @@ def full_attention(
             serves heads / key_heads consecutive query heads.
         value: `[batch, key_heads, keys, value_depth]`.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
-            of exactly 0; see the functions of the same names. Defaults to "softmax".
         query_mask: bool `[batch, queries]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, True for
@@ -65,16 +61,12 @@ def full_attention(
         `return_logsumexp` also the logsumexp `[batch, heads, queries]`, float32 (float64 for
         float64 queries).
 
-    Raises:
-        ValueError: if `attention_activation` is unknown, or not "softmax" with `return_logsumexp`.
-
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2.1; r: Shaw et al. 2018.
 
     >>> x = tf.random.normal([1, 2, 5, 4])
     >>> full_attention(x, x, x, causal=True).shape
     TensorShape([1, 2, 5, 4])
     """
-    check_activation(attention_activation, "return_logsumexp" if return_logsumexp else None)
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     batch, heads, length, _ = sizes(query)
@@ -104,8 +96,7 @@ def full_attention(
         sliced["seed"] = tf.random.split(seed, num_blocks)
 
     def attend_block(part, whole):
-        block = {**part, **whole}
-        found = _attend_block(block, causal, dropout, attention_activation)
+        found = _attend_block({**part, **whole}, causal, dropout)
         return found if return_logsumexp else found[0]
 
     if num_blocks > 1:
@@ -130,7 +121,7 @@ def _blocks_of_queries(batch, heads, length, keys):
     return max(1, ceil_div(length, block_size)), block_size
 
 
-def _attend_block(block, causal, dropout, attention_activation):
+def _attend_block(block, causal, dropout):
     """Computes the attention of one block of queries to all keys, and the logsumexp."""
     query, key, value = block["query"], block["key"], block["value"]
     keys = size(key, 2)
@@ -148,16 +139,7 @@ def _attend_block(block, causal, dropout, attention_activation):
     if "relative_embeddings" in block:
         table = block["relative_embeddings"]
         bias = window_bias(query[:, :, None], table, keys, block["start"])[:, :, 0]
-    return attend(
-        query,
-        key,
-        value,
-        allowed,
-        bias=bias,
-        dropout=dropout,
-        seed=block.get("seed"),
-        attention_activation=attention_activation,
-    )
+    return attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=block.get("seed"))
 
 
 def _positions(query, keys, start):

@@ -24,7 +24,6 @@ def full_chunk(
     position,
     *,
     count=None,
-    attention_activation="softmax",
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -35,7 +34,7 @@ def full_chunk(
     In caches of more than `KEYS_AT_ONCE` slots, keys are read in blocks up to the last position,
     and the attention to each block is merged with that to the blocks before it. The number of
     logits in memory therefore does not grow with the cache, and empty slots cost nothing. XLA
-    cannot compile the gradient of this loop. Activations other than softmax need all keys at once.
+    cannot compile the gradient of this loop.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -45,7 +44,7 @@ def full_chunk(
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
             first ones. Outputs of padding are undefined. Defaults to None, for no padding.
-        attention_activation, dropout, seed: see `full_attention`.
+        dropout, seed: see `full_attention`.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
@@ -90,13 +89,10 @@ def full_chunk(
             bias=bias,
             dropout=dropout,
             seed=seed,
-            attention_activation=attention_activation,
         )
-        if logsumexp is not None:
-            logsumexp = fold_heads(logsumexp[..., None], heads)[..., 0]
-        return fold_heads(output, heads), logsumexp
+        return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
 
-    if attention_activation != "softmax" or not isinstance(room, int) or room <= KEYS_AT_ONCE:
+    if not isinstance(room, int) or room <= KEYS_AT_ONCE:
         found = attend_keys(0, room)
     else:
         filled = tf.minimum(tf.reduce_max(position + count), room)

@@ -36,8 +36,7 @@ def full_step(query, key, value, cache, position, *, count=None, **options):
         position: int scalar, the query's position; or int `[batch]`, one for each row.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
             their outputs are undefined. Defaults to None, for no padding.
-        **options: `relative_embeddings`, `attention_activation` and `return_logsumexp` of
-            `full_attention`.
+        **options: `relative_embeddings` and `return_logsumexp` of `full_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
@@ -74,7 +73,7 @@ def full_cross_step(query, key, value, position, *, key_mask=None, **options):
         value: `[batch, heads, keys, value_depth]`.
         position: int scalar, the queries' position.
         key_mask: bool `[batch, keys]`, False for padding; or None.
-        **options: `relative_embeddings` and `attention_activation` of `full_attention`.
+        **options: `relative_embeddings` of `full_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.

@@ -18,19 +18,11 @@ class GlobalTokens(typing.NamedTuple):
         places: int32 `[batch, tokens]`, their positions, followed by arbitrary others if there are
             fewer.
         real: bool `[batch, tokens]`, True for the `places` of global tokens.
-        query: `[batch, heads, tokens, depth]`, separate queries; None to use the common ones.
-        key: `[batch, heads, length, depth]`, the keys that these queries attend to; None to use the
-            common ones.
-        value: `[batch, heads, length, value_depth]`, the values of these keys; None to use the
-            common ones.
     """
 
     is_global: tf.Tensor
     places: tf.Tensor
     real: tf.Tensor
-    query: tf.Tensor | None = None
-    key: tf.Tensor | None = None
-    value: tf.Tensor | None = None
 
 
 def find_global_tokens(global_mask, count):
@@ -41,7 +33,7 @@ def find_global_tokens(global_mask, count):
         count: int, maximum number of global tokens in a sequence. Only the first ones are used.
 
     Returns:
-        `GlobalTokens`, without queries, keys and values.
+        `GlobalTokens`.
 
     Raises:
         ValueError: if there are more than `count`, outside of compiled functions.
@@ -90,10 +82,9 @@ def global_attention(
     logit_ij = query_i · key_j / sqrt(depth)  for j in G; that of `attend` for others
     ```
 
-    under one softmax that includes each key once. If i is in G, the sum is over all j, with the
-    queries, keys and values of `tokens`. Relative positions and other changes to the logits of
-    `attend` do not apply to the logits of global tokens. If causal, all j <= i. The cost is that of
-    `attend` plus O(n · tokens).
+    under one softmax that includes each key once. If i is in G, the sum is over all j. Relative
+    positions and other changes to the logits of `attend` do not apply to the logits of global
+    tokens. If causal, all j <= i. The cost is that of `attend` plus O(n · tokens).
 
     Args:
         attend: function that accepts the arguments by name and `return_logsumexp`, such as
@@ -147,8 +138,8 @@ def global_attention(
     places, positions = tokens.places, tf.range(size(query, 2))
     to_global = full_attention(
         query,
-        _at(places, key, axis=2),
-        _at(places, value, axis=2),
+        _at(places, key),
+        _at(places, value),
         query_mask=query_mask,
         key_mask=tokens.real,
         attention_mask=places[:, None] <= positions[:, None] if causal else None,
@@ -158,9 +149,9 @@ def global_attention(
     )
     output = merge_pair((output, of_output), to_global)
     own = full_attention(
-        _at(places, query, axis=2) if tokens.query is None else compared(tokens.query),
-        key if tokens.key is None else compared(tokens.key),
-        value if tokens.value is None else tokens.value,
+        _at(places, query),
+        key,
+        value,
         query_mask=tokens.real,
         key_mask=key_mask,
         attention_mask=positions <= places[..., None] if causal else None,
@@ -170,9 +161,9 @@ def global_attention(
     return tf.where(tokens.is_global[:, None, :, None], _put_back(own, tokens), output)
 
 
-def _at(places, x, axis):
-    """Gathers the rows of global tokens from all positions on an axis."""
-    return tf.gather(x, places, axis=axis, batch_dims=1)
+def _at(places, x):
+    """Gathers the rows of global tokens from all positions."""
+    return tf.gather(x, places, axis=2, batch_dims=1)
 
 
 def _put_back(own, tokens):

@@ -17,7 +17,6 @@ from rt_keras.ops.blocks import (
     split_groups,
 )
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
 
 
@@ -32,10 +31,7 @@ def local_attention(
     key_block_size=None,
     sliding_window=None,
     keys_before=0,
-    span=None,
-    span_ramp=32,
     causal=False,
-    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
@@ -59,12 +55,6 @@ def local_attention(
     N(i) are those of them that come before the block of i in this order, and the positions up to i
     in its own block.
 
-    With a `span` z, which can be trained, m_ij exp(logit_ij) replaces exp(logit_ij) in the softmax:
-
-    ```
-    m_ij = min(max((R + z - |i - j|) / R, 0), 1)
-    ```
-
     Args:
         query: `[batch, heads, length, depth]`.
         key: `[batch, key_heads, keys, depth]`, or None for the queries themselves. Each key head
@@ -82,11 +72,7 @@ def local_attention(
             `block_size` + 1, so that it lies inside the blocks. Defaults to None, for whole blocks.
         keys_before: int, number of keys before the first query, a multiple of `block_size` and at
             most `look_back` · `block_size`; i and j are then positions in the keys. Defaults to 0.
-        span: `[heads]`, z above. Defaults to None, for no span.
-        span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
-            of exactly 0; see the functions of the same names. Defaults to "softmax".
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j, clipped to
@@ -106,33 +92,27 @@ def local_attention(
         ValueError: if queries and keys differ in length without a `key_block_size`, have different
             numbers of blocks with it, or do not fill the grid; if `key_block_size` differs from
             `block_size` in causal attention; if a `sliding_window` is too wide; if a
-            `sliding_window`, `keys_before` or a `span` is combined with a `grid` or a
-            `key_block_size`; if `keys_before` is not such a multiple; or if `attention_activation`
-            is unknown, or not "softmax" with a `span` or `return_logsumexp`.
+            `sliding_window` or `keys_before` is combined with a `grid` or a `key_block_size`; or if
+            `keys_before` is not such a multiple.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers,
     section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018;
-    `sliding_window`: Beltagy et al. 2020, Longformer, section 3.1; `span`: Sukhbaatar et al. 2019,
-    Adaptive Attention Span in Transformers, section 2.2.
+    `sliding_window`: Beltagy et al. 2020, Longformer, section 3.1.
 
     >>> x = tf.random.normal([1, 2, 10, 4])
     >>> local_attention(x, x, x, block_size=4, causal=True).shape
     TensorShape([1, 2, 10, 4])
     """
-    check_activation(attention_activation, "return_logsumexp" if return_logsumexp else None)
-    check_span(span is not None, attention_activation, grid, key_block_size)
     query, value = (tf.convert_to_tensor(x) for x in (query, value))
     key = query if key is None else tf.convert_to_tensor(key)
     lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
     options = grid, look_back, causal, sliding_window, keys_before
     windows = LocalWindows(*lengths, *sizes, *options)
     found = over_local_heads(
-        lambda arguments: _local_attention(
-            arguments, windows, dropout, return_logsumexp, attention_activation, span_ramp
-        ),
+        lambda arguments: _local_attention(arguments, windows, dropout, return_logsumexp),
         windows,
         {"query": query, "key": key, "value": value},
-        {"relative_embeddings": relative_embeddings, "span": span},
+        {"relative_embeddings": relative_embeddings},
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         return_logsumexp,
     )
@@ -264,39 +244,6 @@ def _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
         )
 
 
-def check_span(has_span, attention_activation, grid=None, key_block_size=None):
-    """Raises a ValueError if other options rule out an adaptive span."""
-    if not has_span:
-        return
-    check_activation(attention_activation, "adaptive_span")
-    if grid is not None or key_block_size is not None:
-        raise ValueError(
-            "adaptive_span cannot be combined with grid or key_block_size. "
-            f"Received: grid={grid}, key_block_size={key_block_size}"
-        )
-
-
-def span_masks(span, distances, ramp, dtype):
-    """Computes the mask and the bias of adaptive spans for keys at some distances.
-
-    Args:
-        span: `[heads]`, z in `local_attention`.
-        distances: int `[...]`, of either sign.
-        ramp: int R in `local_attention`.
-        dtype: dtype of the queries.
-
-    Returns:
-        A bool mask of the keys whose m is above 0, `[heads, ...]`, and log m, `[heads, ...]`, which
-        is added to the logits; 0 instead of minus infinity.
-    """
-    dtype = accumulation_dtype(dtype)
-    far = tf.cast(tf.abs(distances), dtype)
-    span = tf.reshape(tf.cast(span, dtype), [-1] + [1] * distances.shape.rank)
-    share = tf.minimum((ramp + span - far) / ramp, 1)
-    inside = share > 0
-    return inside, tf.math.log(tf.where(inside, share, 1))
-
-
 def _check_blocks(length, block_size, keys, key_block_size, grid):
     """Raises a ValueError if blocks of queries and of keys of known sizes do not match."""
     if not (isinstance(length, int) and isinstance(keys, int)):
@@ -321,12 +268,10 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
         )
 
 
-def _local_attention(
-    arguments, windows, dropout, return_logsumexp, attention_activation, span_ramp
-):
+def _local_attention(arguments, windows, dropout, return_logsumexp):
     query, heads = windows.of_queries(arguments["query"]), arguments["query"].shape[1]
     key, value = arguments["key"], arguments["value"]
-    if dropout or "relative_embeddings" in arguments or "span" in arguments:
+    if dropout or "relative_embeddings" in arguments:
         # These differ from head to head.
         key, value = repeat_heads(key, heads), repeat_heads(value, heads)
     key_heads = key.shape[1]
@@ -353,11 +298,6 @@ def _local_attention(
             start = windows.start + (rows.start or 0)
             table = arguments["relative_embeddings"]
             bias = window_bias(of_rows, table, count, start, windows.one_way)
-        if "span" in arguments:
-            distances = windows.distances(rows, count)
-            inside, ramp = span_masks(arguments["span"], distances, span_ramp, of_rows.dtype)
-            allowed += (inside[:, None],)
-            bias = ramp[:, None] + (0.0 if bias is None else tf.cast(bias, ramp.dtype))
         output, logsumexp = attend(
             of_rows,
             key[..., seen, :],
@@ -366,7 +306,6 @@ def _local_attention(
             bias=bias,
             dropout=dropout,
             seed=seed,
-            attention_activation=attention_activation,
         )
         found = (output, logsumexp[..., None]) if return_logsumexp else output
         return tf.nest.map_structure(lambda x: split_groups(x, heads), found)

@@ -26,8 +26,8 @@ def local_chunk(
         grid: must be None; only `local_step` supports a grid.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
             first ones. Outputs of padding are undefined. Defaults to None, for no padding.
-        **options: `sliding_window`, `relative_embeddings`, `dropout`, `seed`, `return_logsumexp`,
-            `attention_activation`, `span` and `span_ramp` of `local_attention`.
+        **options: `sliding_window`, `relative_embeddings`, `dropout`, `seed` and
+            `return_logsumexp` of `local_attention`.
 
     Returns:
         `[batch, heads, length, value_depth]`, or a pair of it and the logsumexp

@@ -14,7 +14,7 @@ from rt_keras.ops.blocks import (
     take_places,
 )
 from rt_keras.ops.decode import attend_step, check_position, from_rows, pad_to, write
-from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
+from rt_keras.ops.local import per_dimension, place_of_own_block
 
 
 def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_length=None):
@@ -65,8 +65,6 @@ def local_step(
     look_back=1,
     grid=None,
     sliding_window=None,
-    span=None,
-    span_ramp=32,
     count=None,
     **options,
 ):
@@ -85,11 +83,9 @@ def local_step(
             sequence.
         sliding_window: int, number of positions up to its own that a query sees. Defaults to None,
             for whole blocks.
-        span, span_ramp: see `local_attention`.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
             their outputs are undefined. Defaults to None, for no padding.
-        **options: `relative_embeddings`, `attention_activation` and `return_logsumexp` of
-            `local_attention`.
+        **options: `relative_embeddings` and `return_logsumexp` of `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
@@ -109,8 +105,6 @@ def local_step(
     seen = keys_in_view(cache, position, block_size, look_back, grid)
     if sliding_window is not None:
         seen["allowed"] &= seen["distance"][..., None, :] < sliding_window
-    if span is not None:
-        seen |= _with_span(seen, span, span_ramp, query.dtype)
     return attend_step(query, **seen, **options), cache
 
 
@@ -125,8 +119,6 @@ def local_cross_step(
     grid=None,
     key_block_size=None,
     sliding_window=None,
-    span=None,
-    span_ramp=32,
     key_mask=None,
     **options,
 ):
@@ -145,9 +137,8 @@ def local_cross_step(
         key_block_size: int, positions in a block of keys. Defaults to `block_size`.
         sliding_window: int, to see keys at smaller distances only. Defaults to None, for whole
             blocks.
-        span, span_ramp: see `local_attention`.
         key_mask: bool `[batch, keys]`, False for padding; or None.
-        **options: `relative_embeddings` and `attention_activation` of `local_attention`.
+        **options: `relative_embeddings` of `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -169,19 +160,7 @@ def local_cross_step(
     )
     if sliding_window is not None:
         seen["allowed"] &= tf.abs(seen["distance"]) < sliding_window
-    if span is not None:
-        seen |= _with_span(seen, span, span_ramp, query.dtype)
     return attend_step(query, causal=False, **seen, **options)
-
-
-def _with_span(seen, span, ramp, dtype):
-    """Computes the mask and the bias of the keys in view with an adaptive span."""
-    found = span_masks(span, seen["distance"], ramp, dtype)
-    if seen["distance"].shape.rank > 1:
-        inside, bias = (tf.transpose(x, [1, 0, 2, 3]) for x in found)
-    else:
-        inside, bias = (x[:, None] for x in found)
-    return {"allowed": seen["allowed"] & inside, "bias": bias}
 
 
 def add_position(cache, position, key, value, grid, count):

@@ -12,7 +12,6 @@ import tensorflow as tf
 from rt_keras.ops.attend import accumulation_dtype, merge_pair
 from rt_keras.ops.blocks import fold_heads, repeat_heads, shift_left, size, with_a_position
 from rt_keras.ops.chunks import chunks_of_blocks, over_heads
-from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
@@ -34,7 +33,6 @@ def nearest_attention(
     load_bias=None,
     scale=None,
     use_query_key_norm=True,
-    attention_activation="softmax",
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
@@ -94,10 +92,6 @@ def nearest_attention(
         scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
         use_query_key_norm: bool, whether q and k in the logits are normalized; clusters are always
             those of normalized vectors. Defaults to True.
-        attention_activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight
-            of exactly 0; see the functions of the same names. The last two need all keys of a query
-            at once: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
-            "softmax".
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
@@ -113,9 +107,8 @@ def nearest_attention(
         also the logsumexp `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
-        ValueError: if queries and keys differ in length, if `routed_key` is unknown, or
-            "previous_query" with a key or a `block_size`, or if `attention_activation` is unknown
-            or not "softmax" with an option that needs it.
+        ValueError: if queries and keys differ in length, or if `routed_key` is unknown, or
+            "previous_query" with a key or a `block_size`.
 
     Source: Roy et al. 2021, section 4.1, the equation of X'_i; the exact parallel form is ours.
 
@@ -137,7 +130,6 @@ def nearest_attention(
             "routed_key='previous_query' needs key=None and block_size=None. Received: "
             f"{'no ' if key is None else 'a '}key, block_size={block_size}."
         )
-    _check_one_set_of_keys(attention_activation, num_probes, block_size, return_logsumexp)
     dtype = accumulation_dtype(query.dtype)
     heads = query.shape[1]
     if query.shape[2] == 0:
@@ -154,7 +146,6 @@ def nearest_attention(
         "shifted": shifted,
         "dropout": dropout,
         "return_logsumexp": return_logsumexp,
-        "attention_activation": attention_activation,
         "chunks": chunks_of_blocks(centroids.shape[0], logits),
     }
     local = None if block_size is None else (block_size, look_back)
@@ -174,18 +165,6 @@ def nearest_attention(
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
         (value.dtype, dtype) if return_logsumexp else value.dtype,
-    )
-
-
-def _check_one_set_of_keys(attention_activation, num_probes, block_size, return_logsumexp):
-    """Raises a ValueError for an activation other than softmax if sets of keys are merged."""
-    needs_softmax = {
-        f"num_probes={num_probes}": num_probes > 1,
-        "a block_size": block_size is not None,
-        "return_logsumexp": return_logsumexp,
-    }
-    check_activation(
-        attention_activation, next((x for x, needs in needs_softmax.items() if needs), None)
     )
 
 

@@ -96,7 +96,6 @@ def nearest_step(
     window_size=None,
     before=None,
     count=None,
-    attention_activation="softmax",
     relative_embeddings=None,
     return_logsumexp=False,
     **routing,
@@ -117,7 +116,7 @@ def nearest_step(
             members besides all later ones. Defaults to None, to see all members in the cache.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
             their outputs are undefined. Defaults to None, for no padding.
-        attention_activation, return_logsumexp: see `nearest_attention`.
+        return_logsumexp: see `nearest_attention`.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         **routing: `num_probes`, `load_bias`, `scale` and `use_query_key_norm` of `Routing`. The
             last must be that of the cache.
@@ -176,7 +175,6 @@ def nearest_step(
         flatten_blocks(allowed)[:, :, None],
         None if relative_embeddings is None else tf.reshape(position, [-1, 1, 1]) - positions,
         relative_embeddings=relative_embeddings,
-        attention_activation=attention_activation,
         return_logsumexp=return_logsumexp,
     )
     return output, cache

@@ -48,7 +48,7 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
             `[batch, heads, blocks, queries, keys]`.
         chunks: int, number of chunks, a divisor of the number of blocks.
         options: dictionary of "dropout", "seed", "relative_embeddings" and "return_logsumexp", and
-            optionally "attention_activation", see `nearest_attention`, and "bound", see `attend`.
+            optionally "bound", see `attend`.
 
     Returns:
         The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
@@ -74,7 +74,6 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
             bound=options.get("bound") if bias is None else None,
             dropout=options["dropout"],
             seed=part.get("seed"),
-            attention_activation=options.get("attention_activation", "softmax"),
         )
         return found if options["return_logsumexp"] else found[0]
 

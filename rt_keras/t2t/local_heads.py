@@ -23,7 +23,6 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
         look_back, grid, key_block_size: see `LocalHeads`.
         max_relative_distance: int or None, largest relative distance. None disables relative
             positions. Defaults to None.
-        dense_below: not supported; must be None.
         **kwargs: `token_bias` of `TokenBias`; and base layer keyword arguments.
 
     Raises:
@@ -41,13 +40,8 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     # Options that this dialect does not have.
     fixed = {
         "sliding_window": None,
-        "attention_activation": "softmax",
-        "adaptive_span": False,
-        "span_ramp": 32,
-        "span_loss_weight": 2e-6,
         "relative_positions": "learned",
         "position_biases": True,
-        "num_persistent_keys": None,
     }
     takes_global_tokens = False
     groups_queries = False

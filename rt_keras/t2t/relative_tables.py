@@ -10,8 +10,6 @@ class RelativeTables:
     """
 
     relative_values = None
-    # These heads reproduce another program at every length.
-    can_be_dense = False
 
     @property
     def adds_to_values(self):

@@ -20,7 +20,6 @@ class T2TStridedHeads(RelativeTables, Heads):
         stride: int, distance between consecutive keys.
         max_relative_distance: int or None, largest relative distance, in strides. None disables
             relative positions. Defaults to None.
-        dense_below: not supported; must be None.
         **kwargs: base layer keyword arguments.
 
     Raises:
@@ -35,7 +34,6 @@ class T2TStridedHeads(RelativeTables, Heads):
     """
 
     declared = (Strided,)
-    fixed = {"num_persistent_keys": None}
     # Like this dialect's other heads, these cannot be joined with more keys.
     takes_global_tokens = False
     groups_queries = False

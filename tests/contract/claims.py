@@ -14,10 +14,6 @@ from tests.ops import reference
 SEEN = 1e-6
 
 
-def is_dense(heads):
-    return heads.group.dense_below is not None and heads.length < heads.group.dense_below
-
-
 def keeps_its_causality(heads):
     """`strictly_causal`: no later position changes an earlier output; else one does somewhere."""
     group, start = heads.group, heads.length // 2
@@ -63,7 +59,7 @@ def keeps_its_directions(heads):
 
 def keeps_its_bound(heads):
     """`cache_grows`: whether a cache for more positions is larger."""
-    if not heads.group.cached_decoding or "grid" in heads.chosen or is_dense(heads):
+    if not heads.group.cached_decoding or "grid" in heads.chosen:
         return
     sizes = [
         sum(np.size(x) for x in tf.nest.flatten(new_cache(heads, length))) for length in (64, 640)
@@ -72,7 +68,7 @@ def keeps_its_bound(heads):
 
 
 def keeps_its_state(heads):
-    """`can_be_stateful`: chunks train from a cache; `dense_below` and others refuse by name."""
+    """`can_be_stateful`: chunks train from a cache, or others refuse by name."""
     group = heads.group
     if not group.cached_decoding:
         assert not group.can_be_stateful and not group.reads_chunks
@@ -87,7 +83,7 @@ def keeps_its_state(heads):
 
     if group.reads_chunks:
         assert np.all(np.isfinite(train()[0]))
-    elif "full" not in cache:
+    else:
         with pytest.raises(ValueError, match=heads.layer.__name__):
             train()
 

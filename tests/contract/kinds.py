@@ -16,7 +16,15 @@ import pytest
 
 from rt_keras.keys import keys_of, read_section
 from rt_keras.layers import Heads as Union
-from rt_keras.layers.key_sets import FirstTokens, RoutedBlocks, SelectedBlocks, Strided, Window
+from rt_keras.layers.key_sets import (
+    Cluster,
+    FirstTokens,
+    Persistent,
+    RoutedBlocks,
+    SelectedBlocks,
+    Strided,
+    Window,
+)
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kind import Place
@@ -33,7 +41,6 @@ GROUPED = "num_key_value_heads"
 # Values of options that neither a declaration nor a default tells.
 VALUES = {
     GROUPED: [1],
-    "dense_below": [LENGTH // 2, 2 * LENGTH],
     "grid": [(2, 2)],
     "key_block_size": [3, SIZE],
     "look_back": [0, 2],
@@ -83,11 +90,8 @@ class ContentBlocksHeads(Union):
         "grid": None,
         "key_block_size": None,
         "sliding_window": None,
-        "attention_activation": "softmax",
         "relative_positions": "learned",
         "position_biases": True,
-        "span_ramp": 4,
-        "span_loss_weight": 2e-6,
         # Blocks of the last positions are a union of their own.
         "memory_length": None,
         "rotary_distance": None,
@@ -102,7 +106,6 @@ class NeighbourBlocksHeads(ContentBlocksHeads):
     fixed = {
         **ContentBlocksHeads.fixed,
         "by_content": False,
-        "adaptive_span": False,
         "max_relative_distance": None,
     }
 
@@ -136,9 +139,29 @@ class RoutedBlocksHeads(Union):
     }
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class PersistentKeysHeads(Union):
+    """The keys of a cluster and learned keys, to which the queries attend as to those."""
+
+    declared = (Cluster, Persistent)
+    # Other heads have all that a cluster can.
+    fixed = {
+        "routed_key": "key",
+        "kernel_size": 1,
+        "num_probes": 1,
+        "assignment": "nearest",
+        "commitment_weight": 1e-4,
+        "seed": None,
+        "max_relative_distance": None,
+        "scaled": False,
+    }
+    can_share_qk = True
+
+
 # The unions that are no kind of the package.
 UNIONS = (
     ComposedHeads,
+    PersistentKeysHeads,
     ContentBlocksHeads,
     NeighbourBlocksHeads,
     RecentBlocksHeads,
@@ -251,22 +274,20 @@ def sets_of_pairs(name, size=5):
     Yields:
         Dictionaries of options.
     """
-    left = {True: [], False: []}
+    left = []
     for chosen in (chosen for kind, chosen in pairs() if kind == name):
         if is_refused(name, *chosen.items()):
             yield chosen
         else:
-            left["dense_below" in chosen].append(chosen)
-    # Apart, as what `dense_below` turns into full attention would hide all other pairs of a set.
-    for chosen in left.values():
-        yield from joined(name, chosen, size, lambda found, pair: pair.keys() <= found.keys())
+            left.append(chosen)
+    yield from joined(name, left, size, lambda found, pair: pair.keys() <= found.keys())
 
 
 def sets_of_values(name, size=3):
     """Sets of options of a kind that together have all values, those that are refused alone."""
     left = []
     for chosen in (chosen for kind, chosen in SINGLES if kind == name):
-        if "dense_below" in chosen or is_refused(name, *chosen.items()):
+        if is_refused(name, *chosen.items()):
             yield chosen
         else:
             left.append(chosen)
@@ -374,9 +395,7 @@ def move_weights(layer):
     """
     for weight in layer.weights:
         rng = np.random.default_rng([ord(letter) for letter in weight.name])
-        if weight.name == "span_share":
-            weight.assign(rng.uniform(size=weight.shape))
-        elif weight.trainable or weight.name == "load_bias":
+        if weight.trainable or weight.name == "load_bias":
             weight.assign(rng.normal(size=weight.shape))
     return layer
 

@@ -5,11 +5,12 @@ import numpy as np
 from rt_keras import layers, t2t
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops import hamming_groups
+from tests.contract.kinds import PersistentKeysHeads
 from tests.ops import reference
 from tests.t2t import reference as of_dialect
 
 
-def expected(group, query, value, key, *, causal, gates=None, mask=None, total_length=None):
+def expected(group, query, value, key, *, causal, gates=None, mask=None):
     """What a head group gives, `[batch, heads, queries, value_depth]`; None if no loop tells.
 
     Args:
@@ -18,22 +19,19 @@ def expected(group, query, value, key, *, causal, gates=None, mask=None, total_l
         causal: bool.
         gates: float64 array, for a group with gates.
         mask: bool `[batch, length]`, False for padding at the right, of queries and keys; or None.
-        total_length: int, the length of the whole sequence; None for that of the queries.
     """
     loop = next((LOOPS[cls] for cls in type(group).__mro__ if cls in LOOPS), None)
     key, value = (x if x is None else of_each_head(x, group.num_heads) for x in (key, value))
     options = {"causal": causal, "query_mask": mask, "key_mask": mask}
-    length = query.shape[2] if total_length is None else total_length
-    dense = group.dense_below is not None and length < group.dense_below
-    as_given, key = query, key if key is not None else query
+    key = key if key is not None else query
     placed = next((x for x in getattr(group, "joined_sets", ()) if isinstance(x, Positioned)), None)
     if placed is None:
         tables = group.tables()
     else:
-        # What positions of Transformer-XL and T5 are made of has tests of its own.
-        tables = {"relative_embeddings": placed.table(group, query.shape[3])}
+        # What positions of Transformer-XL are made of has tests of its own.
+        tables = {"relative_embeddings": placed.table(group)}
         near_vectors = [np.asarray(x) for x in placed.placed(group, query, key)]
-        if loop in (local_routing, routing_memory) and not dense:
+        if loop in (local_routing, routing_memory):
             # Clusters know no positions.
             options["near_vectors"] = near_vectors
         else:
@@ -43,16 +41,10 @@ def expected(group, query, value, key, *, causal, gates=None, mask=None, total_l
             tables = group.tables()
     options |= {name: np.asarray(x) for name, x in tables.items()}
     key = None if group.share_qk else key
-    if dense:
-        return reference.full(
-            query, key, value, attention_activation=group.attention_activation, **options
-        )
     if loop is None:
         return None
     if gates is not None:
         options["gates"] = gates
-    if getattr(group, "num_persistent_keys", None) is not None:
-        options["more"] = persistent(group, as_given)
     found = loop(group, query, key, value, options)
     if mask is None or found is None or type(group).__name__ in t2t.__all__:
         # In the dialect padded queries are not masked.
@@ -62,17 +54,6 @@ def expected(group, query, value, key, *, causal, gates=None, mask=None, total_l
 
 def of_each_head(x, heads):
     return np.repeat(x, heads // x.shape[1], axis=1)
-
-
-def persistent(group, query):
-    """The logits and values of persistent keys for a query, as the loops take them."""
-    keys, values = np.asarray(group.persistent_keys), np.asarray(group.persistent_values)
-    query = reference.normalize(query) if group.has_query_key_norm else query
-
-    def more(b, h, i):
-        return keys[h] @ query[b, h, i] / np.sqrt(query.shape[3]), values[h]
-
-    return more
 
 
 def of(group, *names):
@@ -85,29 +66,15 @@ def array(x):
 
 
 def full(group, query, key, value, options):
-    attention_activation = group.attention_activation
     if group.memory_length is None:
-        return reference.full(
-            query, key, value, attention_activation=attention_activation, **options
-        )
+        return reference.full(query, key, value, **options)
     window = {"block_size": query.shape[2], "sliding_window": group.memory_length}
-    return reference.local(
-        query, key, value, attention_activation=attention_activation, **window, **options
-    )
+    return reference.local(query, key, value, **window, **options)
 
 
 def local(group, query, key, value, options):
     sizes = of(group, "block_size", "look_back", "grid", "key_block_size", "sliding_window")
-    return reference.local(
-        query,
-        key,
-        value,
-        attention_activation=group.attention_activation,
-        span=array(group.spans),
-        span_ramp=group.span_ramp,
-        **sizes,
-        **options,
-    )
+    return reference.local(query, key, value, **sizes, **options)
 
 
 def strided(group, query, key, value, options):
@@ -161,8 +128,26 @@ def routing(group, query, key, value, options):
         value,
         **learnt_by_clusters(group),
         **of(group, "window_size", "num_probes"),
-        attention_activation=group.attention_activation,
         normalized=group.use_query_key_norm,
+        **options,
+    )
+
+
+def persistent_keys(group, query, key, value, options):
+    keys, values = array(group.persistent_keys), array(group.persistent_values)
+    asked = reference.normalize(query) if group.use_query_key_norm else query
+
+    def more(b, h, i):
+        return keys[h] @ asked[b, h, i] / np.sqrt(query.shape[3]), values[h]
+
+    return reference.nearest(
+        query,
+        key,
+        value,
+        **learnt_by_clusters(group),
+        **of(group, "window_size"),
+        normalized=group.use_query_key_norm,
+        more=more,
         **options,
     )
 
@@ -202,12 +187,9 @@ def routing_memory(group, query, key, value, options):
             first=1,
         )
 
-    persistent = options.get("more", lambda *row: ([], []))
-
     def more(b, h, i):
-        (logits, values), others = seen[b, h][i], persistent(b, h, i)
-        logits = [logit + bias[h] for logit in logits]
-        return [*logits, *others[0]], [*values, *others[1]]
+        logits, values = seen[b, h][i]
+        return [logit + bias[h] for logit in logits], values
 
     return local_routing(group, query, key, value, {**options, "more": more})
 
@@ -285,6 +267,7 @@ LOOPS = {
     layers.ClusteredHeads: clustered,
     layers.ClusterStridedHeads: cluster_strided,
     layers.RoutingHeads: routing,
+    PersistentKeysHeads: persistent_keys,
     layers.LocalRoutingHeads: local_routing,
     layers.RoutingMemoryHeads: routing_memory,
     layers.CausalClusteredHeads: causal_clustered,

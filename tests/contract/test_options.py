@@ -66,7 +66,7 @@ def test_all_values_of_options(name, subtests):
 
 
 def of_several_options(name, chosen):
-    # Chunks shorter and longer than the sequence in turn, and a prompt shorter than `dense_below`.
+    # Chunks shorter and longer than the sequence in turn.
     size = (7, LENGTH + 3)[len(label((name, chosen))) % 2]
     is_right_or_refused(name, chosen, sizes=(size,), starts=(9,))
 

@@ -11,10 +11,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "understand" / "choosing_heads.md"
 # Those with the options that change what they can do; others have a row for what they are without.
 FORMS = [
     *((name, {}) for name, layer in layers().items() if layer not in UNIONS),
-    ("LocalHeads", {"attention_activation": "entmax15"}),
     ("LocalHeads", {"grid": (2, 2)}),
     ("RoutingHeads", {"assignment": "balanced"}),
-    ("RoutingHeads", {"attention_activation": "entmax15"}),
     ("LocalRoutingHeads", {"routed_key": "key"}),
     ("FullHeads", {"memory_length": 3}),
     ("ClusteredHeads", {"causal_by_mask": True, "top_k": 3}),

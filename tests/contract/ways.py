@@ -83,7 +83,7 @@ def steps_are_one_pass(heads, start):
         # Two more positions than count, whose contents must not matter; a grid is always whole.
         prompt = part(inputs, 0, length if "grid" in heads.chosen else start + 2)
         cache = group.make_cache(**prompt, count=start, max_length=length)
-        output = one_pass(heads, prompt, True, total_length=length)
+        output = one_pass(heads, prompt, True)
         agree(output[:, :, :start], expected[:, :, :start], f"prefill of {start}")
     for i in range(start, length):
         output, cache = group.call_with_cache(**part(inputs, i, i + 1), cache=cache, position=i)
@@ -170,7 +170,7 @@ def compute_the_same(heads, sizes=(1, 7, 64), starts=(0, 5)):
     for causal in directions(group):
         is_as_the_loop(heads, causal)
         is_as_the_loop(heads, causal, right_padding(heads) if heads.keys == heads.length else None)
-    if group.cached_cross_attention and group.dense_below is None:
+    if group.cached_cross_attention:
         crosses_step_by_step(heads)
     if not group.cached_decoding:
         with pytest.raises(ValueError, match=heads.layer.__name__):
@@ -182,7 +182,7 @@ def compute_the_same(heads, sizes=(1, 7, 64), starts=(0, 5)):
     end = NO_END if group.can_be_stateful else heads.length
     for size in sizes:
         # A chunk of one position, and of none in some rows, is a step.
-        if size == 1 or group.reads_chunks or "full" in new_cache(heads, heads.length):
+        if size == 1 or group.reads_chunks:
             chunks_are_one_pass(heads, size, end)
         else:
             chunks_step_by_step(heads, size)

@@ -1,20 +1,14 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.layers import (
-    FullHeads,
-    MultiHeadAttention,
-)
+from rt_keras.layers import Heads, MultiHeadAttention
+from rt_keras.layers.key_sets import Everything, Persistent
 from tests.layers import checks
-
-# Groups whose outputs contain terms other than weighted sums of the values.
-
-
-# Values are shorter than the sequence, as long, or longer.
 
 
 def test_unknown_and_empty_lengths():
-    layer = MultiHeadAttention([FullHeads(2, num_persistent_keys=3)], 4)
+    # Persistent values are added to weighted sums of the others.
+    layer = MultiHeadAttention([Heads(2, [Everything(), Persistent(3)])], 4)
     layer.build((None, None, 6), (None, None, 6))
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 6])])

@@ -111,15 +111,3 @@ def test_groups_without_a_cache():
     assert not layer.cached_cross_attention
     with pytest.raises(ValueError, match="RoutingHeads of assignment 'balanced' cannot be decoded"):
         layer.prefill(x, 5, 9)
-
-
-def test_dense_below_depends_on_the_final_length():
-    x = checks.random(2, 12, 8, dtype="float64")
-    for length in (9, 12):
-        heads = LocalRoutingHeads(4, 3, 3, 4, dense_below=10, dtype="float64")
-        layer = MultiHeadAttention([heads], dtype="float64")
-        expected = layer(x[:, :length], x[:, :length], use_causal_mask=True)
-        found = checks.decode(layer, x[:, :length], count=5)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
-    (group,) = layer.head_groups
-    assert not group.can_be_stateful

@@ -22,9 +22,3 @@ def test_equation_of_other_keys_and_all_masks(causal):
         query, key, value, causal=causal, relative_embeddings=relative, **masks
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-def test_bad_arguments():
-    message = "attention_activation must be one of .*attention_activation='max'"
-    with pytest.raises(ValueError, match=message):
-        FullHeads(2, attention_activation="max")

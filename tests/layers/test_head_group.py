@@ -38,7 +38,7 @@ def test_saving(tmp_path):
         LocalHeads(2, 2, look_back=(1, 0), grid=(2, 2), key_block_size=2),
         HashedHeads(2, 4, 4, share_qk=True, seed=1),
         StridedHeads(2, 3, max_relative_distance=2),
-        LocalRoutingHeads(2, 2, 3, 4, kernel_size=3, num_persistent_keys=2),
+        LocalRoutingHeads(2, 2, 3, 4, kernel_size=3),
     ]
     inputs = keras.Input((8, 6))
     layer = MultiHeadAttention(groups, 2)

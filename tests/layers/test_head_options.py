@@ -14,5 +14,5 @@ def test_positive_int(value):
 
 
 def test_errors_of_options_name_the_kind():
-    with pytest.raises(ValueError, match="LocalRoutingHeads.*attention_activation"):
-        LocalRoutingHeads(2, 3, 3, 4, attention_activation="entmax15")
+    with pytest.raises(ValueError, match="LocalRoutingHeads.*sliding_window"):
+        LocalRoutingHeads(2, 3, 3, 4, sliding_window=2)

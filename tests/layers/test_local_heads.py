@@ -1,7 +1,5 @@
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.layers import LocalHeads
 from tests.layers import checks
@@ -27,33 +25,6 @@ def test_look_back_along_each_dimension_of_a_grid(causal):
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     checks.config_makes_an_equal_layer(group, query, value, key)
-
-
-@pytest.mark.parametrize("window", [None, 5])
-def test_adaptive_span(window):
-    query, key, value = (
-        checks.random(1, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)
-    )
-    group = LocalHeads(
-        2,
-        4,
-        adaptive_span=True,
-        span_ramp=3,
-        span_loss_weight=0.1,
-        sliding_window=window,
-        dtype="float64",
-    )
-    group.build(query.shape, value.shape)
-    group.span_share.assign([0.25, 0.5])
-    spans = np.array([0.25, 0.5]) * (7 if window is None else 4)
-    np.testing.assert_allclose(group.spans, spans)
-    options = {"block_size": 4, "sliding_window": window, "span": spans, "span_ramp": 3}
-    expected = reference.local(query, key, value, causal=True, **options)
-    found = group(query, value, key, use_causal_mask=True)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(group.losses, [0.1 * spans.mean()])
-    keras.optimizers.SGD(1.0).apply([tf.constant([9.0, -9.0])], [group.span_share])
-    np.testing.assert_array_equal(group.span_share, [0.0, 1.0])
 
 
 @pytest.mark.parametrize(

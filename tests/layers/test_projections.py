@@ -7,12 +7,14 @@ import tensorflow as tf
 from rt_keras.layers import (
     ClusteredHeads,
     FullHeads,
+    Heads,
     LocalHeads,
     LocalRoutingHeads,
     MultiHeadAttention,
     RoutingHeads,
 )
 from rt_keras.layers.head_group import copy_groups
+from rt_keras.layers.key_sets import Persistent, Window
 from tests.layers import checks
 from tests.layers.test_multi_head_attention import mixed
 from tests.ops import reference
@@ -150,7 +152,7 @@ def test_grouped_queries_equal_repeated_keys():
     kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in unfit]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, routed_key="key"), ClusteredHeads(2, 3, top_k=2)]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, kernel_size=3)]
-    kinds += [LocalHeads(2, 3, adaptive_span=True, num_persistent_keys=2)]
+    kinds += [Heads(2, [Window(3), Persistent(2)])]
     layer, plain = (
         MultiHeadAttention(copy_groups(kinds, "float64"), 4, dtype="float64", **options)
         for options in ({"num_key_value_heads": len(kinds)}, {})

@@ -206,10 +206,6 @@ def test_compiled():
         ({"assignment": "near"}, "assignment must be one of .*nearest.* Received: .*'near'"),
         ({"num_probes": 4}, "at most num_clusters .* Received: num_probes=4, num_clusters=3"),
         ({"num_probes": 2, "assignment": "balanced"}, "and 1 with 'balanced'"),
-        (
-            {"num_probes": 2, "attention_activation": "sparsemax"},
-            "must be 'softmax' with assignment=.* and num_probes=",
-        ),
     ],
 )
 def test_bad_arguments(options, message):

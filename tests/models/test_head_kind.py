@@ -15,7 +15,7 @@ from rt_keras.models.model_section import ModelSection
 
 class LocalStridedHeads(Heads):
     declared = (Window, Strided)
-    fixed = {"grid": None, "key_block_size": None, "attention_activation": "softmax"}
+    fixed = {"grid": None, "key_block_size": None}
 
 
 @with_keys_of(LocalStridedHeads, "block_size look_back stride", block_size=64, stride=16)

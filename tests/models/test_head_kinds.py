@@ -9,13 +9,12 @@ CLUSTERS = {"num_clusters": 5, "window_size": 6}
 ROUTED = {**CLUSTERS, "share_qk": True, "num_probes": 2, "commitment_weight": 0.5}
 MEMORY = {"memory_length": 7, "memory_keys": 4, "eviction": "merged", "memory_block_size": 5}
 VALUES = {
-    "routing": {**ROUTED, "assignment": "nearest", "num_persistent_keys": 3},
+    "routing": {**ROUTED, "assignment": "nearest"},
     "local_routing": {
         **ROUTED,
         "block_size": 7,
         "look_back": 2,
         "routed_key": "key",
-        "num_persistent_keys": 3,
         "relative_positions": "sinusoidal",
     },
     "hashed": {"num_buckets": 5, "window_size": 6, "share_qk": True},
@@ -25,7 +24,7 @@ VALUES = {
     "lsh": {"num_buckets": 6, "block_size": 5, "num_rounds": 2},
     "cluster_strided": {**CLUSTERS, "commitment_weight": 0.25},
     "strided": {"stride": 7},
-    "local": {"block_size": 8, "look_back": 2, "sliding_window": 9, "num_persistent_keys": 3},
+    "local": {"block_size": 8, "look_back": 2, "sliding_window": 9},
     "routing_memory": {
         **CLUSTERS,
         **MEMORY,
@@ -35,7 +34,7 @@ VALUES = {
         "num_probes": 2,
         "commitment_weight": 0.25,
     },
-    "full": {"relative_positions": "sinusoidal", "memory_length": 5, "num_persistent_keys": 3},
+    "full": {"relative_positions": "sinusoidal", "memory_length": 5},
     "gated_delta": {"block_size": 5, "kernel_size": 3},
 }
 

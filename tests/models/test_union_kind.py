@@ -27,7 +27,7 @@ def test_every_set_can_be_configured():
         "window.block_size": 8,
         "window.look_back": 2,
         "window.max_relative_distance": 5,
-        "window.relative_positions": "bucketed",
+        "window.relative_positions": "sinusoidal",
         "cluster.num_clusters": 3,
         "cluster.window_size": 4,
         "cluster.num_probes": 2,
@@ -38,7 +38,7 @@ def test_every_set_can_be_configured():
         {"union.num_heads": 2, **{f"union.{k}": x for k, x in values.items()}}
     )
     assert heads.key_sets == (
-        Window(8, look_back=2, max_relative_distance=5, relative_positions="bucketed"),
+        Window(8, look_back=2, max_relative_distance=5, relative_positions="sinusoidal"),
         Cluster(3, 4, num_probes=2),
         Remembered(16, eviction="merged"),
     )

@@ -17,7 +17,6 @@ LEARNT = (
     "token_bias",
     "relative_embeddings",
     "relative_values",
-    "span",
     "log_decay",
     "beta",
     "gates",

@@ -24,8 +24,6 @@ def full(
     key_mask=None,
     attention_mask=None,
     relative_embeddings=None,
-    attention_activation="softmax",
-    more=None,
 ):
     key = query if key is None else key
 
@@ -39,7 +37,7 @@ def full(
             and (attention_mask is None or attention_mask[b, i, j])
         ]
 
-    return attend_rows(query, key, value, keys_of, relative_embeddings, attention_activation, more)
+    return attend_rows(query, key, value, keys_of, relative_embeddings)
 
 
 def local(
@@ -56,10 +54,6 @@ def local(
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
-    attention_activation="softmax",
-    span=None,
-    span_ramp=32,
-    more=None,
 ):
     key = query if key is None else key
     length, keys = query.shape[2], key.shape[2]
@@ -94,9 +88,6 @@ def local(
             [j for j, _ in seen],
             relative_embeddings,
             distances=[distance for _, distance in seen],
-            attention_activation=attention_activation,
-            factors=None if span is None else [in_span(span[h], i - j, span_ramp) for j, _ in seen],
-            more=more,
         )
     return output
 
@@ -112,7 +103,6 @@ def strided(
     key_mask=None,
     relative_embeddings=None,
     outside=None,
-    more=None,
 ):
     key = query if key is None else key
     output = np.zeros(query.shape[:3] + value.shape[3:])
@@ -134,7 +124,6 @@ def strided(
             seen,
             relative_embeddings,
             distances=[(i - j) // stride for j in seen],
-            more=more,
         )
     return output
 
@@ -153,7 +142,6 @@ def nearest(
     key_mask=None,
     relative_embeddings=None,
     routed_key="key",
-    attention_activation="softmax",
     normalized=True,
     more=None,
 ):
@@ -182,7 +170,7 @@ def nearest(
 
     query, key = (query, key) if normalized else raw
     key = shifted(key) if shifts else key
-    return attend_rows(query, key, value, keys_of, relative_embeddings, attention_activation, more)
+    return attend_rows(query, key, value, keys_of, relative_embeddings, more)
 
 
 def members_and_clusters(query, key, centroids, load_bias, key_mask, query_mask, num_probes):
@@ -472,9 +460,7 @@ def real(mask, b, i):
     return mask is None or bool(mask[b, i])
 
 
-def attend_rows(
-    query, key, value, keys_of, relative_embeddings, attention_activation="softmax", more=None
-):
+def attend_rows(query, key, value, keys_of, relative_embeddings, more=None):
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for row in np.ndindex(query.shape[:3]):
         output[row] = attend_row(
@@ -484,7 +470,6 @@ def attend_rows(
             row,
             keys_of(*row),
             relative_embeddings,
-            attention_activation=attention_activation,
             more=more,
         )
     return output
@@ -499,15 +484,12 @@ def attend_row(
     relative_embeddings,
     *,
     distances=None,
-    attention_activation="softmax",
-    factors=None,
     more=None,
 ):
     """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) v_j; 0 without keys.
 
-    `distances` are used instead of i - j, an `attention_activation` instead of softmax; `factors`
-    multiply exp() of the logits. `more` is a function of the row, whose logits and values join the
-    others.
+    `distances` are used instead of i - j. `more` is a function of the row, whose logits and values
+    join the others.
     """
     b, h, i = row
     values = value[b, h, keys]
@@ -519,32 +501,9 @@ def attend_row(
         distance = i - j if distances is None else distances[place]
         logit = query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, distance))
         logits.append(logit * query.shape[3] ** -0.5)
-    if attention_activation != "softmax":
-        return (
-            entmax(np.array(logits), {"sparsemax": 1, "entmax15": 2}[attention_activation]) @ values
-        )
-    factors = [1.0] * len(logits) if factors is None else factors
-    factors = np.array([*factors, *[1.0] * len(of_more[0])])
     logits, values = [*logits, *of_more[0]], np.array([*values, *of_more[1]])
-    weights = np.exp(np.array(logits) - max(logits)) * factors
-    return weights / weights.sum() @ values if weights.any() else 0 * values[0]
-
-
-def entmax(logits, power):
-    """max(logits / power - τ, 0) ** power, with τ found by halving an interval."""
-    logits = logits / power
-    low, high = logits.max() - 1, logits.max()
-    for _ in range(60):
-        middle = (low + high) / 2
-        if np.sum(np.maximum(logits - middle, 0) ** power) > 1:
-            low = middle
-        else:
-            high = middle
-    return np.maximum(logits - high, 0) ** power
-
-
-def in_span(span, distance, ramp):
-    return min(max((ramp + span - abs(distance)) / ramp, 0), 1)
+    weights = np.exp(np.array(logits) - max(logits))
+    return weights / weights.sum() @ values
 
 
 def relative(table, head, distance):

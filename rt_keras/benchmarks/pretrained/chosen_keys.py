@@ -57,7 +57,6 @@ class ChosenKeys(KeySet):
     name = "chosen"
     cache_grows = True
     reads_chunks = True
-    can_be_dense = False
 
     num_keys: int = key(128, "maximum number of keys that a query sees", AT_LEAST_1)
     at_random: bool = key(False, "whether to choose random keys")

@@ -12,7 +12,6 @@ from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import size
 from rt_keras.ops.convolution import causal_convolution, last_vectors
-from rt_keras.ops.entmax import ACTIVATIONS, check_activation
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.nearest_chunk import nearest_chunk
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
@@ -46,8 +45,6 @@ class Cluster(KeySet):
             Defaults to "nearest".
         max_relative_distance: int or None, largest distance of the relative positions. None
             disables them. Defaults to None.
-        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
-            keys a weight of exactly 0. Defaults to "softmax".
         scaled: bool, whether heads learn a scale and a bias of the logits. Defaults to True.
         window: the `Window` whose keys are left out; set by the union.
 
@@ -82,9 +79,6 @@ class Cluster(KeySet):
     max_relative_distance: int | None = key(
         None, "largest distance of the relative positions, null for none", AT_LEAST_1
     )
-    attention_activation: str = key(
-        "softmax", "function that turns logits into attention weights", one_of(*ACTIVATIONS)
-    )
     # Whether heads learn a scale and a bias of the logits.
     scaled: bool = True
     # The window whose keys are left out.
@@ -115,10 +109,6 @@ class Cluster(KeySet):
                 "kernel_size must be 1 unless routed_key is 'previous_query'. Received: "
                 f"kernel_size={self.kernel_size}, routed_key={self.routed_key!r}"
             )
-        needs_softmax = None
-        if not nearest or self.num_probes > 1:
-            needs_softmax = f"assignment={self.assignment!r} and num_probes={self.num_probes}"
-        check_activation(self.attention_activation, needs_softmax)
 
     @property
     def shifts_keys(self):
@@ -140,12 +130,7 @@ class Cluster(KeySet):
         """Returns whether the assignment is "nearest". With "balanced", later positions matter."""
         return self.assignment == "nearest"
 
-    cached_decoding = groups_queries = strictly_causal
-
-    @property
-    def joins(self):
-        """Returns whether the assignment is "nearest" and the activation is softmax."""
-        return self.assignment == "nearest" and self.attention_activation == "softmax"
+    cached_decoding = groups_queries = joins = strictly_causal
 
     @property
     def reads_chunks(self):
@@ -186,7 +171,6 @@ class Cluster(KeySet):
             routed_key=self.routed_key,
             block_size=None if window is None else window.block_size,
             look_back=1 if window is None else window.look_back,
-            attention_activation=self.attention_activation,
             **self.routing(heads),
             **self._logits(heads, joins),
             **options,
@@ -233,11 +217,7 @@ class Cluster(KeySet):
         border, window = None, self.window
         if window is not None:
             border = (chunk.position // window.block_size - window.look_back) * window.block_size
-        options = {
-            "before": border,
-            "window_size": self.window_size,
-            "attention_activation": self.attention_activation,
-        }
+        options = {"before": border, "window_size": self.window_size}
         return self._read_by(nearest_step, heads, chunk, states, joins, options)
 
     def read_chunk(self, heads, chunk, states, joins):

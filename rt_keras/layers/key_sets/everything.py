@@ -4,11 +4,10 @@ import dataclasses
 
 import keras
 
-from rt_keras.keys import AT_LEAST_1, key, one_of
+from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import ceil_div
-from rt_keras.ops.entmax import ACTIVATIONS
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.full_chunk import full_chunk
 from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
@@ -28,11 +27,9 @@ class Everything(Positioned):
     Args:
         max_relative_distance: int or None, largest distance of the relative positions. None
             disables them. Defaults to None.
-        relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
+        relative_positions: string, "learned" or "sinusoidal"; see
             `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
         position_biases: bool, whether sinusoidal positions have query biases. Defaults to True.
-        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
-            keys a weight of exactly 0. Defaults to "softmax".
         memory_length: int or None, number of keys that a query attends to, up to its position. None
             for all keys. Defaults to None.
 
@@ -53,14 +50,10 @@ class Everything(Positioned):
     cached_cross_attention = True
     cache_grows = True
     reads_chunks = True
-    can_be_dense = False
     attention_op, chunk_op, step_op, cross_step_op = map(
         staticmethod, (full_attention, full_chunk, full_step, full_cross_step)
     )
 
-    attention_activation: str = key(
-        "softmax", "function that turns logits into attention weights", one_of(*ACTIVATIONS)
-    )
     memory_length: int | None = key(
         None, "last keys that a query attends to, null for all", AT_LEAST_1
     )
@@ -72,7 +65,6 @@ class Everything(Positioned):
             block_size=ceil_div(self.memory_length, BLOCKS_OF_MEMORY),
             look_back=BLOCKS_OF_MEMORY,
             sliding_window=self.memory_length,
-            attention_activation=self.attention_activation,
             max_relative_distance=self.max_relative_distance,
             relative_positions=self.relative_positions,
             position_biases=self.position_biases,
@@ -87,11 +79,7 @@ class Everything(Positioned):
         return full_cache(key, chunk.value, max_length=max_length)
 
     def op_options(self, heads, chunk, joins):
-        return {
-            "attention_activation": self.attention_activation,
-            "relative_embeddings": self.table(heads, chunk.query.shape[3]),
-            "return_logsumexp": joins,
-        }
+        return {"relative_embeddings": self.table(heads), "return_logsumexp": joins}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -101,16 +101,15 @@ class KeySet:
     reads_chunks = False
     groups_queries = True
     has_query_key_norm = False
-    can_be_dense = True
     returns_attention_scores = True
     adds_to_values = False
+    # Whether attention to the set can be merged with other sets by its logsumexp.
+    joins = True
     # Whether the set's centroids represent only queries. None if it has no centroids.
     clusters_queries_alone = None
 
     # Largest distance of the relative positions, a field of the sets that support them.
     max_relative_distance = None
-    # The function that turns logits into attention weights.
-    attention_activation = "softmax"
 
     def __post_init__(self):
         for name, key in keys_of(type(self)).items():
@@ -128,11 +127,6 @@ class KeySet:
 
     def check(self):
         """Raises a ValueError if fields have incompatible values."""
-
-    @property
-    def joins(self):
-        """Returns whether attention to the set can be merged with other sets by its logsumexp."""
-        return self.attention_activation == "softmax"
 
     @property
     def takes_global_tokens(self):

@@ -38,7 +38,6 @@ class Persistent(KeySet):
     name = "persistent"
     reads_chunks = True
     has_query_key_norm = True
-    can_be_dense = False
     adds_to_values = True
     # Global tokens would not attend to them.
     takes_global_tokens = False

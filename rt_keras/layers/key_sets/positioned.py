@@ -9,9 +9,7 @@ import tensorflow as tf
 from rt_keras.keys import AT_LEAST_1, key, one_of
 from rt_keras.layers.key_sets.by_ops import ByOps
 
-RELATIVE_POSITIONS = ("learned", "sinusoidal", "bucketed")
-# Number of buckets per direction, as in T5's decoder.
-BUCKETS = 32
+RELATIVE_POSITIONS = ("learned", "sinusoidal")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -23,21 +21,19 @@ class Positioned(ByOps):
     ```
     logit_ij = query_i · (key_j + r_d) / sqrt(depth)                     "learned"
     logit_ij = ((query_i + u) · key_j + (query_i + v) · W R_d) / sqrt(depth)    "sinusoidal"
-    logit_ij = query_i · key_j / sqrt(depth) + b_bucket(d)               "bucketed"
     ```
 
-    where each head learns r, u, v, W and b, and R_d are sines and cosines of d. There are 32
-    buckets per direction: one per distance below 16, and logarithmically wider ones above. Without
+    where each head learns r, u, v and W, and R_d are sines and cosines of d. Without
     `position_biases`, there are no u and v.
 
-    The last two types are reduced to the first, which all ops support, by adding one dimension to
+    The last type is reduced to the first, which all ops support, by adding one dimension to
     queries, keys and r.
 
     A subclass defines four ops: `attention_op` for a whole sequence, `chunk_op` and `step_op` for a
     chunk or one position after a state, and `cross_step_op` for cross-attention of one position.
 
     Source: learned: Shaw et al. 2018, section 3.2; sinusoidal: Dai et al. 2019, Transformer-XL,
-    section 3.3; bucketed: Raffel et al. 2020, T5, section 2.1.
+    section 3.3.
     """
 
     max_relative_distance: int | None = key(
@@ -59,17 +55,13 @@ class Positioned(ByOps):
     @property
     def _deepens(self):
         """Returns whether the ops receive queries and keys with one additional dimension."""
-        if self.max_relative_distance is None or self.relative_positions == "learned":
-            return False
-        return self.relative_positions == "bucketed" or self.position_biases
+        return self.relative_positions == "sinusoidal" and self.position_biases
 
     def build_positions(self, heads, depth):
         if self.max_relative_distance is None:
             return
         if self.relative_positions == "learned":
             heads.add_relative_embeddings(self.max_relative_distance, depth)
-        elif self.relative_positions == "bucketed":
-            heads.add_head_weight("bucket_bias", 2 * BUCKETS)
         else:
             sines = 2 * math.ceil(heads.num_heads * depth / 2)
             heads.add_head_weight("relative_kernel", sines, depth, initializer=sines**-0.5)
@@ -82,29 +74,17 @@ class Positioned(ByOps):
         if not self._deepens:
             return query, key
         depth = query.shape[3]
-        if self.relative_positions == "sinusoidal":
-            query = query + tf.cast(heads.content_bias, query.dtype)[:, None]
+        query = query + tf.cast(heads.content_bias, query.dtype)[:, None]
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
         # The ops divide by the square root of the new depth.
         query *= math.sqrt((depth + 1) / depth)
         return query, tf.concat([key, tf.zeros_like(key[..., :1])], axis=3)
 
-    def table(self, heads, depth):
-        """Returns the vectors r of the distances -m ... m, `[heads, 2 m + 1, depth]`, or None.
-
-        Args:
-            heads: the head group.
-            depth: int, depth of the queries and keys that the heads receive.
-        """
-        furthest = self.max_relative_distance
-        if furthest is None or self.relative_positions == "learned":
+    def table(self, heads):
+        """Returns the vectors r of the distances -m ... m, `[heads, 2 m + 1, depth]`, or None."""
+        if self.relative_positions == "learned":
             return self.relative_embeddings(heads)
-        if self.relative_positions == "bucketed":
-            rows = buckets(np.arange(-furthest, furthest + 1), furthest)
-            bias = tf.gather(tf.convert_to_tensor(heads.bucket_bias), rows, axis=1)[..., None]
-            nothing = tf.zeros([*bias.shape[:2], depth], bias.dtype)
-            return tf.concat([nothing, bias * depth**0.5], axis=2)
-        relative = wave_embeddings(heads.relative_kernel, furthest)
+        relative = wave_embeddings(heads.relative_kernel, self.max_relative_distance)
         if not self.position_biases:
             return relative
         difference = tf.convert_to_tensor(heads.position_bias) - heads.content_bias
@@ -149,24 +129,3 @@ def waves(distances, width):
     """
     angles = np.outer(distances, 10_000.0 ** (-np.arange(0, width, 2) / width))
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-
-
-def buckets(distances, furthest):
-    """Computes the buckets of distances: first those of earlier positions, then of later ones.
-
-    Args:
-        distances: int array of i - j.
-        furthest: int, the distance above which all distances share the last bucket.
-
-    Returns:
-        int array, from 0 to 2 `BUCKETS` - 1.
-
-    >>> buckets(np.array([0, 15, 16, 40, 100, -1]), furthest=128).tolist()
-    [0, 15, 16, 23, 30, 33]
-    """
-    single = BUCKETS // 2
-    far = np.maximum(np.abs(distances), 1)
-    scale = (BUCKETS - single) / math.log(max(furthest, single + 1) / single)
-    wide = single + (np.log(far / single) * scale).astype(int)
-    found = np.where(np.abs(distances) < single, np.abs(distances), wide)
-    return np.minimum(found, BUCKETS - 1) + BUCKETS * (distances < 0)

@@ -5,11 +5,10 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
+from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops.blocks import ceil_div
-from rt_keras.ops.entmax import ACTIVATIONS
-from rt_keras.ops.local import check_sliding_window, check_span, local_attention, per_dimension
+from rt_keras.ops.local import check_sliding_window, local_attention, per_dimension
 from rt_keras.ops.local_chunk import local_chunk
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 
@@ -25,7 +24,7 @@ class Window(Positioned):
     Args:
         max_relative_distance: int or None, largest distance of the relative positions. None
             disables them. Defaults to None.
-        relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
+        relative_positions: string, "learned" or "sinusoidal"; see
             `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
         position_biases: bool, whether sinusoidal positions have query biases. Defaults to True.
         block_size: int, number of positions in a block.
@@ -38,12 +37,6 @@ class Window(Positioned):
             sequences. Defaults to None.
         key_block_size: int or None, number of positions in a block of another sequence's keys. None
             for `block_size`. Defaults to None.
-        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
-            keys a weight of exactly 0. Defaults to "softmax".
-        adaptive_span: bool, whether each head learns its span. Defaults to False.
-        span_ramp: int, number of positions over which weights fall to 0 at the end of a span.
-            Defaults to 32.
-        span_loss_weight: float, weight of the loss on the mean span. Defaults to 2e-06.
 
     Raises:
         ValueError: if a value is out of range, or values are incompatible.
@@ -59,6 +52,7 @@ class Window(Positioned):
 
     name = "local"
     cached_cross_attention = True
+    runs_in_litert = True
     attention_op, chunk_op, step_op, cross_step_op = map(
         staticmethod, (local_attention, local_chunk, local_step, local_cross_step)
     )
@@ -72,12 +66,6 @@ class Window(Positioned):
     key_block_size: int | None = key(
         None, "positions per block of another sequence's keys", AT_LEAST_1
     )
-    attention_activation: str = key(
-        "softmax", "function that turns logits into attention weights", one_of(*ACTIVATIONS)
-    )
-    adaptive_span: bool = key(False, "whether each head learns its attention span")
-    span_ramp: int = key(32, "positions over which a span's weights fall to 0", AT_LEAST_1)
-    span_loss_weight: float = key(2e-6, "weight of the loss on the mean span", NOT_NEGATIVE)
 
     def check(self):
         super().check()
@@ -104,7 +92,6 @@ class Window(Positioned):
         check_sliding_window(
             self.sliding_window, self.block_size, self.look_back, self.grid, self.key_block_size
         )
-        check_span(self.adaptive_span, self.attention_activation, self.grid, self.key_block_size)
 
     @property
     def takes_causal_mask(self):
@@ -137,25 +124,6 @@ class Window(Positioned):
         look_back = per_dimension(self.look_back, (1,))[0]
         return (self.sliding_window or (look_back + 1) * self.block_size) - 1
 
-    def build(self, heads, depth, value_depth):
-        if self.adaptive_span:
-            # A fraction of the largest distance: in positions, optimizer steps would be tiny.
-            heads.span_share = heads.add_weight(
-                name="span_share",
-                shape=(heads.num_heads,),
-                initializer="zeros",
-                dtype=heads.state_dtype,
-                autocast=False,
-                constraint=lambda share: keras.ops.clip(share, 0.0, 1.0),
-                regularizer=self._span_loss,
-            )
-
-    def _span_loss(self, share):
-        """Returns λ times the mean span, given each head's fraction of the largest span."""
-        loss = self.span_loss_weight * self.furthest * keras.ops.mean(keras.ops.absolute(share))
-        # Keras can only sum losses of the same dtype.
-        return keras.ops.cast(loss, keras.config.floatx())
-
     def covers(self, query_positions, key_positions):
         """Returns whether keys are in a window, bool, for positions that are broadcast together."""
         if self.sliding_window is not None:
@@ -168,12 +136,6 @@ class Window(Positioned):
             return None
         seen = self.furthest + 1
         return seen if causal else 2 * seen - (1 if self.sliding_window else self.block_size)
-
-    def spans(self, heads):
-        """Returns the largest distance with full weight of each head, z, `[heads]`, or None."""
-        if not self.adaptive_span:
-            return None
-        return self.furthest * keras.ops.convert_to_tensor(heads.span_share)
 
     def attend(self, heads, chunk, joins):
         return super().attend(heads, chunk, joins, key_block_size=self.key_block_size)
@@ -195,10 +157,7 @@ class Window(Positioned):
         return {
             **self.blocks,
             "sliding_window": self.sliding_window,
-            "attention_activation": self.attention_activation,
-            "span": self.spans(heads),
-            "span_ramp": self.span_ramp,
-            "relative_embeddings": self.table(heads, chunk.query.shape[3]),
+            "relative_embeddings": self.table(heads),
             "return_logsumexp": joins,
         }
 

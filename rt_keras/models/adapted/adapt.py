@@ -39,7 +39,6 @@ def adapt(
     head_groups=None,
     layers=None,
     keys=None,
-    dense_below=None,
     num_global_tokens=None,
     max_sequence_length=None,
     trained_length=None,
@@ -66,8 +65,6 @@ def adapt(
         keys: int, without `head_groups`: maximum number of keys that a query reads beyond its
             window and the first tokens, a multiple of 4; in encoders, number of keys that it sees
             with its own weights. Defaults to None, for 128.
-        dense_below: int, length of inputs below which attention stays full. Defaults to None, for
-            no such length.
         num_global_tokens: int, number of first tokens that see all others and are seen by all, such
             as the one that a classifier reads; see `MultiHeadAttention`. Only for KerasHub models
             without a cache, such as encoders. Defaults to None, for no global tokens.
@@ -132,7 +129,7 @@ def adapt(
             raise ValueError("num_global_tokens can only be set for KerasHub models")
         if head_groups is None:
             raise ValueError("head_groups is required for models that are not KerasHub's")
-        return adapt_graph(model, head_groups, layers, dense_below)
+        return adapt_graph(model, head_groups, layers)
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is already adapted. Call restore() first")
     check_known(backbone)
@@ -150,7 +147,7 @@ def adapt(
     if max_sequence_length is not None:
         scaled = not have_rotary_distances(head_groups)
         config = config_for_length(config, max_sequence_length, trained_length, scaled)
-    config |= {"head_groups": head_groups, "layers": layers, "dense_below": dense_below}
+    config |= {"head_groups": head_groups, "layers": layers}
     config["num_global_tokens"] = num_global_tokens
     adapted = made_with_weights_of(backbone, BACKBONES[type(backbone)], config, position_extension)
     if model is backbone:

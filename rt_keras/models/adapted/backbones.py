@@ -36,7 +36,7 @@ class AdaptedBackbone(KeptArguments):
         layers: list of int, numbers of the chosen blocks, from 0; or "global" for those without a
             window. The other blocks keep full attention or their window. Defaults to None, for all
             blocks.
-        dense_below, num_global_tokens: see `rt_keras.adapt`.
+        num_global_tokens: see `rt_keras.adapt`.
         rotary_scale: float, divisor of the positions of rotary embeddings. Defaults to 1.
         trained_length: int, length of the sequences that the model was trained on. Defaults to
             None, for an unknown length.
@@ -48,7 +48,6 @@ class AdaptedBackbone(KeptArguments):
         *,
         head_groups,
         layers=None,
-        dense_below=None,
         num_global_tokens=None,
         rotary_scale=1.0,
         trained_length=None,
@@ -67,7 +66,7 @@ class AdaptedBackbone(KeptArguments):
             groups, tokens = [_original_heads(old)], None
             if number in chosen:
                 groups = new_head_groups(
-                    self.head_group_configs, num_heads(old), block.dtype_policy, dense_below
+                    self.head_group_configs, num_heads(old), block.dtype_policy
                 )
                 tokens = num_global_tokens
             new = new_attention(old, groups, causal, tokens, rotary_scale)
@@ -144,15 +143,13 @@ def head_group_config(group):
     return group if isinstance(group, dict) else keras.saving.serialize_keras_object(group)
 
 
-def new_head_groups(configs, num_heads, dtype, dense_below=None):
+def new_head_groups(configs, num_heads, dtype):
     """Creates head groups for one attention layer.
 
     Args:
         configs: list of configurations of head groups.
         num_heads: int, number of heads of the layer.
         dtype: dtype policy of the layer.
-        dense_below: int, for groups that support it; see `HeadGroup`. Defaults to None, for the
-            values in the configurations.
 
     Returns:
         List of new head groups.
@@ -166,10 +163,7 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
     for config in configs:
         arguments = {**config["config"], "dtype": dtype}
         arguments.pop("name", None)
-        group = keras.saving.deserialize_keras_object({**config, "config": arguments})
-        if dense_below is not None and group.can_be_dense:
-            group = type(group).from_config({**group.get_config(), "dense_below": dense_below})
-        groups.append(group)
+        groups.append(keras.saving.deserialize_keras_object({**config, "config": arguments}))
     if len({group.share_qk for group in groups}) > 1:
         raise ValueError(
             "Either all head groups or none must have share_qk=True, which drops the model's keys. "

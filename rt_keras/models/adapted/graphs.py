@@ -8,12 +8,12 @@ from rt_keras.models.adapted.attention_layers import copy_kernels
 from rt_keras.models.adapted.backbones import chosen_layers, head_group_config, new_head_groups
 
 
-def adapt_graph(model, head_groups, layers=None, dense_below=None):
+def adapt_graph(model, head_groups, layers=None):
     """Returns a copy of a model with this package's attention instead of Keras's.
 
     Args:
         model: a functional or `Sequential` model.
-        head_groups, layers, dense_below: see `rt_keras.adapt`.
+        head_groups, layers: see `rt_keras.adapt`.
 
     Returns:
         A model with the same graph and weights.
@@ -30,7 +30,7 @@ def adapt_graph(model, head_groups, layers=None, dense_below=None):
     def replacement(layer):
         if numbers.pop(id(layer), None) not in chosen:
             return None
-        groups = new_head_groups(configs, layer.num_heads, model.dtype_policy, dense_below)
+        groups = new_head_groups(configs, layer.num_heads, model.dtype_policy)
         return _ours(layer, groups)
 
     made = _with_replacements(model, replacement)

@@ -9,14 +9,6 @@ from tests.layers import checks
 LENGTH, REACH = 30, 20
 
 
-def bucket(distance, furthest):
-    """Computes the bucket of a distance by the definition of T5."""
-    near = abs(distance)
-    if near >= 16:
-        near = min(16 + int(math.log(near / 16) / math.log(furthest / 16) * 16), 31)
-    return near + 32 * (distance < 0)
-
-
 def sines(distance, width):
     rates = [10_000 ** (-2 * i / width) for i in range(width // 2)]
     return np.array([f(distance * rate) for f in (math.sin, math.cos) for rate in rates])
@@ -30,9 +22,6 @@ def logits_of(group, query, key, distance):
 
     def of_head(head):
         q, k = query[head], key[head]
-        if group.relative_positions == "bucketed":
-            found = q @ k / math.sqrt(len(q))
-            return found + weights["bucket_bias"][head, bucket(distance, far)]
         kernel = weights["relative_kernel"][head]
         relative = sines(distance, len(kernel)) @ kernel
         found = (q + weights["content_bias"][head]) @ k
@@ -62,13 +51,12 @@ def randomize(group):
         weight.assign(rng.normal(size=weight.shape))
 
 
-@pytest.mark.parametrize("relative_positions", ["sinusoidal", "bucketed"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_equation(relative_positions, causal):
+def test_equation(causal):
     query, key, value = (
         checks.random(1, 2, LENGTH, 4, seed=seed, dtype="float64") for seed in range(3)
     )
-    options = {"max_relative_distance": REACH, "relative_positions": relative_positions}
+    options = {"max_relative_distance": REACH, "relative_positions": "sinusoidal"}
     for group, seen in (
         (FullHeads(2, dtype="float64", **options), lambda i, j: j <= i or not causal),
         (
@@ -87,10 +75,13 @@ def test_equation(relative_positions, causal):
     "make, message",
     [
         (lambda: FullHeads(1, 3, relative_positions="rotary"), "one of learned, .*'rotary'"),
-        (lambda: LocalHeads(1, 4, relative_positions="bucketed"), "needs a max_relative_distance"),
+        (
+            lambda: LocalHeads(1, 4, relative_positions="sinusoidal"),
+            "needs a max_relative_distance",
+        ),
         (
             lambda: LocalHeads(
-                1, 4, max_relative_distance=2, grid=(2, 2), relative_positions="bucketed"
+                1, 4, max_relative_distance=2, grid=(2, 2), relative_positions="sinusoidal"
             ),
             "cannot be combined with grid",
         ),
