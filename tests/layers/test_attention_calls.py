@@ -4,6 +4,7 @@ import pytest
 
 from rt_keras.layers import (
     FullHeads,
+    Heads,
     LocalHeads,
     LocalRoutingHeads,
     LSHHeads,
@@ -11,6 +12,7 @@ from rt_keras.layers import (
     RoutingHeads,
     attention_calls,
 )
+from rt_keras.layers.key_sets import Persistent, Window
 from rt_keras.models import RoutingTransformerBackbone
 from tests.layers import checks
 from tests.ops import reference
@@ -23,6 +25,7 @@ GROUPS = {
         LSHHeads(1, 4, 3, num_rounds=2),
         LocalHeads(1, 4, max_relative_distance=3),
     ],
+    "persistent keys": lambda: [Heads(2, [Window(4), Persistent(2)]), LocalHeads(1, 4)],
 }
 
 

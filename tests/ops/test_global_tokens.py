@@ -31,9 +31,9 @@ def inputs_of(kind, **options):
     return checks.arrays(LENGTH, **options)
 
 
-def op_of(kind, **own):
+def op_of(kind):
     """The op with global tokens, as `checks` calls it."""
-    tokens = find_global_tokens(GLOBAL, 3)._replace(**own)
+    tokens = find_global_tokens(GLOBAL, 3)
     op, _, options = KINDS[kind]
     normalized = kind in ("nearest", "shared")
 
@@ -99,18 +99,6 @@ def test_padding(kind):
     inputs = inputs_of(kind)
     found = op_of(kind)(**checks.tensors(inputs), **masks)
     np.testing.assert_allclose(found, equation_of(kind)(**inputs, mask=mask), rtol=0, atol=1e-12)
-
-
-def test_own_queries_keys_and_values():
-    inputs, rng = inputs_of("local"), np.random.default_rng(5)
-    own = {"query": rng.normal(size=(2, 2, 3, 6)), "key": rng.normal(size=(2, 2, LENGTH, 6))}
-    own["value"] = rng.normal(size=(2, 2, LENGTH, 5))
-    found = op_of("local", **checks.tensors(own))(**checks.tensors(inputs))
-    expected = equation_of("local")(**inputs)
-    of_global = reference.full(**own)
-    for b, places in enumerate([[0, 6], [4]]):
-        expected[b, :, places] = of_global[b, :, : len(places)].swapaxes(0, 1)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["local", "nearest"])
