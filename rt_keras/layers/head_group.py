@@ -335,16 +335,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        config = renamed_arguments(cls, config)
-        known = {*arguments_of(cls), "name", "dtype", "trainable"}
-        # Files of earlier versions contain None for options that the kind does not have.
-        config = {k: v for k, v in config.items() if k in known or v is not None}
-        if "token_bias" in config and "token_bias" not in known:
-            raise ValueError(
-                f"token_bias must be None for {cls.__name__}: only heads of rt_keras.t2t support "
-                f"it. Received: token_bias={config['token_bias']!r}"
-            )
-        return super().from_config(config)
+        return super().from_config(renamed_arguments(cls, config))
 
     def get_build_config(self):
         # A loaded group must not be built twice: its MultiHeadAttention builds it.

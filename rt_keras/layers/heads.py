@@ -79,7 +79,6 @@ class Heads(Centroids, HeadGroup):
     reads_chunks = _of_all("reads_chunks")
     groups_queries = _of_all("groups_queries")
     has_query_key_norm = _of_all("has_query_key_norm")
-    returns_attention_scores = _of_all("returns_attention_scores")
     adds_to_values = _of_any("adds_to_values")
 
     def __init_subclass__(cls, **kwargs):

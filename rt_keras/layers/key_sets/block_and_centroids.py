@@ -54,7 +54,7 @@ class BlockAndCentroids(ByOps):
         heads.build_centroids(depth)
 
     def attend(self, heads, chunk, joins):
-        options = {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
+        options = {**chunk.of_sequence, **self.op_options(heads, joins)}
         # The op is always causal.
         del options["causal"]
         return causal_clustered_attention(*self._inputs(heads, chunk), **options)
@@ -70,7 +70,7 @@ class BlockAndCentroids(ByOps):
             max_length=max_length,
         )
 
-    def op_options(self, heads, chunk, joins):
+    def op_options(self, heads, joins):
         return {
             "centroids": tf.convert_to_tensor(heads.centroids),
             "load_bias": tf.convert_to_tensor(heads.load_bias),

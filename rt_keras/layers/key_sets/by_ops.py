@@ -14,7 +14,7 @@ class ByOps(KeySet):
     # Whether the ops always return the logsumexp of the logits.
     always_with_logsumexp = False
 
-    def op_options(self, heads, chunk, joins):
+    def op_options(self, heads, joins):
         """Returns the arguments that all ops share; see `KeySet.attend`."""
         raise NotImplementedError
 
@@ -23,7 +23,7 @@ class ByOps(KeySet):
         return query, key
 
     def attend(self, heads, chunk, joins, **options):
-        options |= {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
+        options |= {**chunk.of_sequence, **self.op_options(heads, joins)}
         return self._output(self.attention_op(*self._inputs(heads, chunk), **options), joins)
 
     def read_chunk(self, heads, chunk, states, joins):
@@ -37,7 +37,7 @@ class ByOps(KeySet):
 
     def _read_by(self, op, heads, chunk, states, joins, options):
         """Computes the next positions with the op for a chunk or the op for one position."""
-        options = {"count": chunk.count, **options, **self.op_options(heads, chunk, joins)}
+        options = {"count": chunk.count, **options, **self.op_options(heads, joins)}
         state, position = states[self.name], chunk.position
         found, state = op(*self._inputs(heads, chunk), state, position, **options)
         return self._output(found, joins), state

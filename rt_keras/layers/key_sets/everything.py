@@ -78,7 +78,7 @@ class Everything(Positioned):
         # A step masks later positions.
         return full_cache(key, chunk.value, max_length=max_length)
 
-    def op_options(self, heads, chunk, joins):
+    def op_options(self, heads, joins):
         return {"relative_embeddings": self.table(heads), "return_logsumexp": joins}
 
 

@@ -81,5 +81,5 @@ class FirstTokens(AtDistance):
         key = self.at_distance(heads, chunk).keys
         return first_tokens_cache(key, chunk.value, num_first_tokens=self.num_first_tokens)
 
-    def op_options(self, heads, chunk, joins):
+    def op_options(self, heads, joins):
         return {"outside": tuple(x.covers for x in self.covered or ())}

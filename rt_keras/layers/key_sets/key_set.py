@@ -101,7 +101,6 @@ class KeySet:
     reads_chunks = False
     groups_queries = True
     has_query_key_norm = False
-    returns_attention_scores = True
     adds_to_values = False
     # Whether attention to the set can be merged with other sets by its logsumexp.
     joins = True

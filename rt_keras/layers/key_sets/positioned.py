@@ -93,7 +93,7 @@ class Positioned(ByOps):
 
     def cross_step(self, heads, chunk, **options):
         query, key = self.placed(heads, chunk.query, chunk.keys)
-        options |= {"key_mask": chunk.key_mask, **self.op_options(heads, chunk, False)}
+        options |= {"key_mask": chunk.key_mask, **self.op_options(heads, False)}
         del options["return_logsumexp"]
         return self.cross_step_op(query, key, chunk.value, chunk.position, **options)
 

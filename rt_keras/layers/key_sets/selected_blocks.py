@@ -143,7 +143,7 @@ class SelectedBlocks(AtDistance):
         key = self.at_distance(heads, chunk).keys
         return selected_blocks_cache(key, chunk.value, chunk.count, **options)
 
-    def op_options(self, heads, chunk, joins):
+    def op_options(self, heads, joins):
         names = ("num_blocks", "window", "deviation_weight", "num_nodes")
         return {**self._of_blocks, **{name: getattr(self, name) for name in names}}
 

@@ -61,7 +61,7 @@ class Strided(ByOps):
         # A step masks later positions.
         return strided_cache(chunk.keys, chunk.value, stride=self.stride, max_length=max_length)
 
-    def op_options(self, heads, chunk, joins):
+    def op_options(self, heads, joins):
         return {
             "stride": self.stride,
             "relative_embeddings": self.relative_embeddings(heads),

@@ -52,7 +52,6 @@ class Window(Positioned):
 
     name = "local"
     cached_cross_attention = True
-    runs_in_litert = True
     attention_op, chunk_op, step_op, cross_step_op = map(
         staticmethod, (local_attention, local_chunk, local_step, local_cross_step)
     )
@@ -153,7 +152,7 @@ class Window(Positioned):
             return keys
         return ceil_div(keys, self.key_block_size) * self.block_size
 
-    def op_options(self, heads, chunk, joins):
+    def op_options(self, heads, joins):
         return {
             **self.blocks,
             "sliding_window": self.sliding_window,
