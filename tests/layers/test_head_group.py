@@ -107,6 +107,3 @@ def test_options_that_a_kind_does_not_have_are_refused(make, option):
     kind = type(make()).__name__
     with pytest.raises(ValueError, match=f"{kind}.*{name}.*{value}"):
         make(**option)
-    # A file with None for the option loads.
-    config = {**make().get_config(), name: None}
-    assert name not in type(make()).from_config(config).get_config()
