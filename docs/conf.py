@@ -70,7 +70,7 @@ html_theme_options = {
     "show_nav_level": 1,
 }
 # Sections of one page have nothing to list beside it.
-single_pages = ("changelog", "glossary", "papers", "renamed", "stability", "start", "versions")
+single_pages = ("changelog", "glossary", "papers", "stability", "start", "versions")
 html_sidebars = dict.fromkeys(single_pages, [])
 copyright = f"{author}. Apache License 2.0"
 

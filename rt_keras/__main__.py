@@ -40,7 +40,7 @@ def silence_logs():
     descriptor 2, so a child process filters this output. Python's `sys.stderr` keeps the original.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Without absl, TensorFlow is missing too. `rt-keras doctor` reports this.
+    # Without absl, TensorFlow is missing too, which the command reports.
     with contextlib.suppress(ModuleNotFoundError):
         from absl import logging as absl_logging
 

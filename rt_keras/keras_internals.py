@@ -159,15 +159,6 @@ def train_writer(board):
     return board._train_writer
 
 
-def validation_writer(board):
-    """Returns the writer of validation metrics.
-
-    Args:
-        board: a `keras.callbacks.TensorBoard`, in training.
-    """
-    return board._val_writer
-
-
 def open_writers(board):
     """Returns a list of the writers that have been created.
 
@@ -302,29 +293,3 @@ def traced_for_saving(function):
 
     with save_context.save_context(tf.saved_model.SaveOptions()):
         return function.get_concrete_function()
-
-
-def await_workers(counts, leader, seconds):
-    """Sets the time that a worker waits for the others.
-
-    Call this function before TensorFlow computes anything.
-
-    Args:
-        counts: dictionary from types of tasks, such as "worker", to their counts.
-        leader: string, the type of the first task, for which the others wait.
-        seconds: int. TensorFlow's own default is an hour.
-    """
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-    from tensorflow.python.eager import context
-
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader=f"/job:{leader}/replica:0/task:0",
-        cluster_register_timeout_in_ms=1000 * seconds,
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(name=kind, num_tasks=count)
-            for kind, count in counts.items()
-        ],
-    )
-    # Without this, the timeout applies only to the workers that wait for the chief.
-    context.context().coordination_service.cluster_register_with_barrier = True

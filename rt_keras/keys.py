@@ -24,8 +24,6 @@ import types
 import typing
 from collections.abc import Callable
 
-from rt_keras import renamed
-
 
 @dataclasses.dataclass(frozen=True)
 class Allowed:
@@ -258,9 +256,7 @@ def _made(cls, nested):
 
 
 def unknown_key(name, known):
-    """Returns the error message for an unknown key, with its new name or the nearest known key."""
-    if renamed.KEYS.get(name) in known:
-        return f"unknown key {name}; it was renamed to {renamed.KEYS[name]}"
+    """Returns the error message for an unknown key, with the nearest known key."""
     inside = [other for other in known if other.startswith(f"{name}.")]
     if inside:
         return f"{name} is a section; set its keys: {', '.join(inside)}"

@@ -4,10 +4,9 @@ import dataclasses
 import importlib
 from pathlib import Path
 
-from rt_keras import progress
 from rt_keras.config_files import flatten
 from rt_keras.files import check_writable
-from rt_keras.training.cluster import STRATEGIES
+from rt_keras.training.strategy import STRATEGIES
 
 # The extensions of supported picture formats.
 PICTURES = (".png", ".svg", ".pdf")
@@ -107,8 +106,8 @@ def add_examples(parser):
 def add_strategy(parser):
     """Adds `--strategy` and `--tpu-address`."""
     meaning = (
-        "one device, all GPUs of this machine, several machines that TF_CONFIG names, or a TPU "
-        "(default: one_device)"
+        "one device, all GPUs of this machine, or a TPU (default: one_device). With TF_CONFIG, all "
+        "devices of the workers that it names"
     )
     add_options(parser, {"--strategy": meaning}, choices=STRATEGIES, default="one_device")
     meaning = "name or address of the TPU (default: a local one)"
@@ -121,11 +120,10 @@ def load_model(path):
     Args:
         path: string or `Path`, the folder.
     """
-    with progress.bar(f"loading {path}"):
-        from rt_keras.training import experiment
-        from rt_keras.training.tasks import task_of
+    from rt_keras.training import experiment
+    from rt_keras.training.tasks import task_of
 
-        model = experiment.load_model(path)
+    model = experiment.load_model(path)
     return model, task_of(model)
 
 

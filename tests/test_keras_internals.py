@@ -229,14 +229,3 @@ def test_a_function_is_traced_once_before_it_is_saved(tmp_path):
     assert keras_internals.traced_for_saving(add)(tf.constant(2.0))["sum"] == 3
     tf.saved_model.save(kept, str(tmp_path), signatures={"add": add})
     assert len(traced) == 1
-
-
-def test_workers_wait_as_long_as_they_are_told():
-    from tensorflow.python.eager import context
-
-    keras_internals.await_workers({"worker": 2}, "worker", seconds=7)
-    service = context.context().coordination_service
-    assert service.service_leader == "/job:worker/replica:0/task:0"
-    assert service.cluster_register_timeout_in_ms == 7000
-    assert service.cluster_register_with_barrier
-    assert service.coordinated_job_list[0].num_tasks == 2

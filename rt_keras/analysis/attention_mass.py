@@ -5,7 +5,6 @@ import textwrap
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import progress
 from rt_keras.drawing import drawing
 from rt_keras.layers import Heads
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
@@ -34,7 +33,7 @@ MEASURES = {
 }
 
 
-def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
+def measure(model, token_ids, num_queries=64, num_keys=128):
     """Measures the concentration of attention, and the share that sets of keys cover, by head.
 
     The mass of a set of keys is the sum of their attention weights, exp(z_s - z), where z_s is the
@@ -47,7 +46,6 @@ def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
         token_ids: int array `[length]`.
         num_queries: int, the number of queries. Defaults to 64.
         num_keys: int, the maximum number of keys in each of the last three sets. Defaults to 128.
-        verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
         A dictionary of `heads`, a list of dictionaries, one for each head of each layer:
@@ -69,23 +67,21 @@ def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
     length = token_ids.shape[1]
     places = np.unique(np.linspace(length // 2, length - 1, num_queries).astype(int))
     layers, found = attention_layers(model.backbone), []
-    with progress.bar("measuring attention", len(layers), "layers", verbose=verbose) as update:
 
-        def observe(groups):
-            ((group, (query, _, key), _),) = groups
-            heads = _heads(group, query, key, places, num_keys)
-            layer = len({row["layer"] for row in found})
-            found.extend({"layer": layer, "head": number, **x} for number, x in enumerate(heads))
-            update(advance=1)
+    def observe(groups):
+        ((group, (query, _, key), _),) = groups
+        heads = _heads(group, query, key, places, num_keys)
+        layer = len({row["layer"] for row in found})
+        found.extend({"layer": layer, "head": number, **x} for number, x in enumerate(heads))
 
-        try:
-            for layer in layers:
-                layer.observer = observe
-            inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
-            model.hidden_states(inputs, training=False)
-        finally:
-            for layer in layers:
-                layer.observer = None
+    try:
+        for layer in layers:
+            layer.observer = observe
+        inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
+        model.hidden_states(inputs, training=False)
+    finally:
+        for layer in layers:
+            layer.observer = None
     return {"heads": found}
 
 

@@ -56,9 +56,7 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
     rng = np.random.default_rng(seed)
     label_nats, compare = _functions(model)
     distances, variations, changed, in_parallel, by_prefix = [], [], [], [], []
-    for sequence in progress.track(
-        sequences, "changing the future", len(sequences), "sequences", verbose
-    ):
+    for sequence in progress.track(sequences, "changing the future", len(sequences), verbose):
         tokens, labels = sequence[None, :-1], sequence[None, 1:]
         nats, before = label_nats(tokens, labels, tf.constant(length))
         for p in _draw(rng, length, num_positions):

@@ -44,9 +44,7 @@ def find(model, sequences, verbose=0):
         )
     parts = [
         _of_sequence(model, tokens[None])
-        for tokens in progress.track(
-            sequences, "finding clusters", len(sequences), "sequences", verbose
-        )
+        for tokens in progress.track(sequences, "finding clusters", len(sequences), verbose)
     ]
     # Each part lists the same heads.
     return [

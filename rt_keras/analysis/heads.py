@@ -36,7 +36,7 @@ def measure(model, batches, verbose=0):
     Source: Roy et al. 2021, section 6.
     """
     found = collections.defaultdict(list)
-    for inputs in progress.track(batches, "comparing heads", len(batches), "batches", verbose):
+    for inputs in progress.track(batches, "comparing heads", len(batches), verbose):
         for call in attention_calls(model, inputs):
             for kinds, pairs in pairs_by_kind(call.kinds).items():
                 found[call.name, kinds, len(pairs)].append(head_divergences(call, pairs))

@@ -3,11 +3,11 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.keras_internals import open_writers, train_writer, validation_writer
+from rt_keras.keras_internals import open_writers, train_writer
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Logs scalars every `log_every` steps and after each epoch, and pictures after each epoch.
+    """Logs scalars every `log_every` steps and after each epoch.
 
     During an epoch, it logs by step, with the prefix `batch_`: the loss and other metrics (means
     over the epoch so far), the learning rate, the figures of `MeasureSpeed` and, for models with a
@@ -22,8 +22,6 @@ class TensorBoard(keras.callbacks.TensorBoard):
         log_dir: string or path, the folder to write to.
         speed: the `MeasureSpeed` of the run. Place it before this callback.
         log_every: int, the number of steps between logs of scalars. Defaults to 10.
-        pictures: function from the model to a dictionary of pictures, uint8
-            `[height, width, channels]`, to log after each epoch. Defaults to None, for no pictures.
 
     Example:
 
@@ -37,11 +35,10 @@ class TensorBoard(keras.callbacks.TensorBoard):
     >>> history = model.fit(*data, batch_size=2, verbose=0, callbacks=[speed, board])
     """
 
-    def __init__(self, log_dir, speed, log_every=10, pictures=None):
+    def __init__(self, log_dir, speed, log_every=10):
         super().__init__(log_dir, write_graph=False)
         self.speed = speed
         self.log_every = log_every
-        self.pictures = pictures
         self._logged = speed.step
 
     def on_train_batch_end(self, batch, logs=None):
@@ -52,10 +49,6 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
-        if self.pictures is not None:
-            with validation_writer(self).as_default(self.speed.step):
-                for name, picture in self.pictures(self.model).items():
-                    tf.summary.image(name, picture[None])
         self._flush()
 
     def _log_batch(self, step, logs):

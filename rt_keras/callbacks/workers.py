@@ -1,7 +1,5 @@
 """Communication between the workers of a run."""
 
-import zlib
-
 import tensorflow as tf
 
 
@@ -16,7 +14,7 @@ class Workers:
 
     Attributes:
         is_chief: bool, whether this worker writes the files of the run.
-        count: int, the number of workers.
+        are_several: bool, whether the strategy is for several workers.
 
     >>> workers = Workers(tf.distribute.get_strategy())
     >>> workers.is_chief, workers.any(False), workers.of_chief(5)
@@ -27,10 +25,6 @@ class Workers:
         self.strategy = strategy
         self.is_chief = strategy.extended.should_checkpoint
         self.are_several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        replicas = strategy.num_replicas_in_sync
-        # Replicas of this worker.
-        self._replicas = len(strategy.extended.worker_devices) if self.are_several else replicas
-        self.count = replicas // self._replicas
         self._add_up = tf.function(self._sum_over_replicas, autograph=False)
 
     def any(self, flag):
@@ -55,25 +49,12 @@ class Workers:
         """
         return self._sum(number if self.is_chief else 0)
 
-    def check_equal(self, name, text):
-        """Raises a ValueError on each worker whose text differs from the chief's.
-
-        Args:
-            name: string, the name of the text in the error.
-            text: string, the text of this worker.
-
-        Raises:
-            ValueError: if the text differs from the chief's.
-        """
-        total = zlib.crc32(text.encode("utf-8"))
-        if self.of_chief(total) != total:
-            raise ValueError(f"{name} of this worker differs from the chief's; make them equal")
-
     def _sum(self, number):
         if not self.are_several:
             return number
         # All replicas of this worker add its number.
-        return int(self._add_up(tf.constant(number, tf.int64))) // self._replicas
+        replicas = len(self.strategy.extended.worker_devices)
+        return int(self._add_up(tf.constant(number, tf.int64))) // replicas
 
     def _sum_over_replicas(self, number):
         numbers = self.strategy.run(tf.identity, [number])

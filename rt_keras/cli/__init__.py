@@ -16,14 +16,11 @@ from rt_keras.options import add_commands
 
 COMMANDS = {
     "configs": "list the published configurations",
-    "vocabulary": "make a vocabulary of subwords from texts",
     "train": "train a model",
-    "launch": "run a command with several workers on this machine",
     "evaluate": "score a model on held-out texts or images",
     "generate": "continue or translate a text, or complete an image",
     "transcribe": "write down what is said in sound files",
     "index": "make an index of documents for retrieval",
-    "retrieve": "find the passages of questions in an index",
     "ask": "answer questions from the passages of an index",
     "export": "write a model as a SavedModel",
     "adapt": "give a pretrained model other heads",
@@ -31,7 +28,6 @@ COMMANDS = {
     "analyze": "inspect the attention of a model",
     "benchmark": "measure speed, memory and learning",
     "tpu-check": "compile a training step for Cloud TPU",
-    "doctor": "show what is installed and whether it works",
     "quickstart": "train and use a small model in about five minutes",
 }
 
@@ -50,8 +46,7 @@ def main(argv=None):
         training and its state was saved; or 141 if the reader of the output closed the pipe.
 
     Raises:
-        SystemExit: with status 2 after invalid arguments, or with the status of the worker of
-            `launch` that failed.
+        SystemExit: with status 2 after invalid arguments.
 
     >>> main(["configs"])
     name ...

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from pathlib import Path
 
-from rt_keras import config_files, files, progress
+from rt_keras import config_files, files
 from rt_keras.options import add_options
 
 
@@ -59,10 +59,8 @@ def main(args):
     layers = _layers(args)
     files.check_new_folder(args.output)
     start = time.perf_counter()
-    with progress.bar(f"reading {args.model}"):
-        model = _adapted(args, layers)
-    with progress.bar(f"writing {args.output}"):
-        size = _write(model, args.output)
+    model = _adapted(args, layers)
+    size = _write(model, args.output)
     seconds, adaptation = time.perf_counter() - start, model.adaptation
     found = _figures(model, adaptation, size, seconds)
     print(adaptation)

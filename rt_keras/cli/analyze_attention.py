@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rt_keras import options, progress
+from rt_keras import options
 
 BLOCK_SIZE = 8
 
@@ -42,18 +42,17 @@ def main(args):
     options.check_picture(args)
     if not Path(args.text).is_file():
         raise ValueError(f"--text must be a text file. Received: {args.text}")
-    with progress.bar(f"loading {args.model}"):
-        from rt_keras.analysis import attention_mass
-        from rt_keras.layers import FullHeads
-        from rt_keras.models import adapt
-        from rt_keras.models.adapted.text_tokens import first_tokens_of
+    from rt_keras.analysis import attention_mass
+    from rt_keras.layers import FullHeads
+    from rt_keras.models import adapt
+    from rt_keras.models.adapted.text_tokens import first_tokens_of
 
-        # `layers=[]` replaces the heads of no layer.
-        model = adapt(args.model, [FullHeads(1)], layers=[])
+    # `layers=[]` replaces the heads of no layer.
+    model = adapt(args.model, [FullHeads(1)], layers=[])
     if not hasattr(model, "hidden_states"):
         raise ValueError(f"--model {args.model} must be a causal language model")
     tokens = first_tokens_of(args.text, model.preprocessor.tokenizer, args.length)
-    figures = attention_mass.measure(model, tokens, args.queries, args.keys, verbose=1)
+    figures = attention_mass.measure(model, tokens, args.queries, args.keys)
     print(f"{args.length:,} tokens of {args.text}\n{attention_mass.report(figures)}")
     if args.plot:
         attention_mass.draw(figures, args.plot)

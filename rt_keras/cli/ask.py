@@ -1,6 +1,6 @@
 """`rt-keras ask`: answers questions from the passages of an index."""
 
-from rt_keras import options, progress
+from rt_keras import options
 
 # Characters of a passage that are shown as a source.
 SHOWN = 160
@@ -35,8 +35,7 @@ def main(args):
     options.check_at_least_one(args, "passages", "max_length")
     _check_questions(args.questions)
     reader = None if args.model is None else _load_reader(args)
-    with progress.bar(f"reading {args.index}"):
-        index = read_index(args.index)
+    index = read_index(args.index)
     number = args.passages or (reader.preprocessor.num_passages if reader else 7)
     found, read, results = None, None, []
     for question in args.questions:
@@ -81,8 +80,7 @@ def _load_reader(args):
 def _read(reader, found):
     from rt_keras.data.document_source import text_of
 
-    with progress.bar("reading the passages"):
-        return reader.read_passages([text_of(passage) for passage in found])
+    return reader.read_passages([text_of(passage) for passage in found])
 
 
 def _print_answer(reader, question, read, max_length):

@@ -1,6 +1,5 @@
 """`rt-keras convert`: imports checkpoints of other projects."""
 
-from rt_keras import progress
 from rt_keras.options import add_command, add_options
 
 
@@ -40,16 +39,15 @@ def convert_t2t(args):
     """Writes a checkpoint of the paper authors' code as a preset."""
     from rt_keras.convert import convert_t2t_checkpoint
 
-    with progress.bar(f"converting {args.checkpoint}"):
-        task = convert_t2t_checkpoint(
-            args.checkpoint,
-            args.hparams,
-            args.output,
-            vocabulary=args.vocabulary,
-            image_shape=args.image_shape,
-            num_classes=args.num_classes,
-            strict=not args.not_strict,
-        )
+    task = convert_t2t_checkpoint(
+        args.checkpoint,
+        args.hparams,
+        args.output,
+        vocabulary=args.vocabulary,
+        image_shape=args.image_shape,
+        num_classes=args.num_classes,
+        strict=not args.not_strict,
+    )
     parameters = task.count_params()
     print(f"wrote a {type(task).__name__} of {parameters:,} parameters to {args.output}")
     return {"preset": args.output, "model": type(task).__name__, "parameters": parameters}

@@ -1,7 +1,5 @@
 """`rt-keras evaluate`: scores a model on held-out examples."""
 
-import contextlib
-
 from rt_keras import options
 from rt_keras.cli import examples
 from rt_keras.tables import table
@@ -28,26 +26,22 @@ def add_arguments(parser):
 def main(args):
     """Scores a model on one split of a data set."""
     from rt_keras.analysis import context_picture
-    from rt_keras.callbacks.workers import Workers
-    from rt_keras.training import experiment
-    from rt_keras.training.cluster import peer_errors, read_cluster
+    from rt_keras.training.strategy import make_strategy
 
     if args.plot is not None and args.context != "stateful":
         raise ValueError("--plot needs --context stateful")
     options.check_picture(args)
     options.check_at_least_one(args, "batch_size")
-    cluster = read_cluster() if args.strategy == "multi_worker" else None
-    with peer_errors(cluster) if cluster else contextlib.nullcontext():
-        strategy = experiment.make_strategy(args, cluster)
-        with strategy.scope():
-            loaded = examples.load(args)
-        is_chief = Workers(strategy).is_chief
-        given = {name: getattr(args, name) for name in ("batch_size", "context", "stride")}
-        scores = evaluate(*loaded, int(is_chief), **given)
-        if args.plot is not None:
-            context_picture.draw({args.model: scores["by_position"]}, args.plot)
-            print(f"wrote {args.plot}")
-        return {**scores, "is_chief": is_chief}
+    strategy = make_strategy(args.strategy, args.tpu_address)
+    with strategy.scope():
+        loaded = examples.load(args)
+    is_chief = strategy.extended.should_checkpoint
+    given = {name: getattr(args, name) for name in ("batch_size", "context", "stride")}
+    scores = evaluate(*loaded, int(is_chief), **given)
+    if args.plot is not None:
+        context_picture.draw({args.model: scores["by_position"]}, args.plot)
+        print(f"wrote {args.plot}")
+    return {**scores, "is_chief": is_chief}
 
 
 def evaluate(model, data, name, verbose=1, **options):

@@ -20,7 +20,7 @@ def load(args):
     if args.sequence_length is not None:
         _set_length(args, model)
     run = Path(args.model) / "config.yaml"
-    used = config_lib.load_saved_config(run).data if run.exists() else None
+    used = config_lib.load_config(run).data if run.exists() else None
     if args.data is not None:
         config = config_lib.DataConfig(**task.data_named(args.data, used and used.name))
     elif used is not None:

@@ -1,6 +1,6 @@
 """`rt-keras export`: writes a model as a SavedModel for TensorFlow Serving."""
 
-from rt_keras import options, progress
+from rt_keras import options
 
 # The signatures of all models, in the order in which they are listed.
 ORDER = (
@@ -53,8 +53,7 @@ def main(args):
         raise ValueError("--index is required for a reader, and for no other model")
     if args.index is not None:
         index = read_index(args.index)
-    with progress.bar("tracing and exporting"):
-        path = export_saved_model(model, args.output, args.max_length, index)
+    path = export_saved_model(model, args.output, args.max_length, index)
     print(f"wrote the SavedModel {path}: {', '.join(_signatures(path))}")
     foreign = foreign_ops(path)
     for name, reason in foreign.items():

@@ -3,7 +3,7 @@
 import itertools
 import os
 
-from rt_keras import extras, files, options, progress
+from rt_keras import extras, files, options
 
 # The class of each sampler in KerasHub, and its options.
 SAMPLERS = {
@@ -107,8 +107,7 @@ def _generate_text(model, task, args):
     prompts = task.prompts(prompts, model, max_length)
     if args.stream:
         return {"text": _stream(model, prompts[0], max_length, stop)}
-    with progress.bar("compiling and generating"):
-        texts = model.generate(prompts, max_length=max_length, stop_token_ids=stop)
+    texts = model.generate(prompts, max_length=max_length, stop_token_ids=stop)
     print("\n\n".join(texts))
     return {"text": texts[0]} if len(texts) == 1 else {"texts": texts}
 
@@ -127,8 +126,7 @@ def _stream(model, prompt, max_length, stop_token_ids):
 
     parts = stream(model, prompt, max_length, stop_token_ids)
     # The first part is the prompt. The second one follows compilation.
-    with progress.bar("compiling"):
-        first = list(itertools.islice(parts, 2))
+    first = list(itertools.islice(parts, 2))
     text = ""
     for part in itertools.chain(first, parts):
         print(part, end="", flush=True)
@@ -165,8 +163,7 @@ def _generate_image(model, args):
     if known_rows and args.image is None:
         raise ValueError(f"--known-rows is {known_rows}, but --image is missing")
     inputs = {"images": _read_image(args.image, shape), **_label(args, model.backbone.num_classes)}
-    with progress.bar("compiling and generating"):
-        image = model.generate(inputs, known_rows, args.temperature, args.seed)[0]
+    image = model.generate(inputs, known_rows, args.temperature, args.seed)[0]
     with files.whole_file(args.output, suffix=".png") as part:
         keras.utils.save_img(part, image, file_format="png", scale=False)
     print(f"wrote the image {args.output}, {shape[1]} x {shape[0]} pixels")

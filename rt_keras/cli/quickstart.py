@@ -4,7 +4,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rt_keras import files, progress
+from rt_keras import files
 from rt_keras.cli.evaluate import evaluate
 from rt_keras.options import add_options
 
@@ -42,16 +42,14 @@ def main(args):
     gzip = baselines.gzip_bits_per_byte(held_out)
     bigram = baselines.bigram_bits_per_byte(training.as_numpy_iterator(), held_out)
     print(f"for comparison: gzip -9 {gzip:.4f} bits per byte, byte bigram {bigram:.4f}")
-    with progress.bar("compiling and generating"):
-        model.compile(sampler=keras_hub.samplers.RandomSampler(temperature=0.8, seed=0))
-        sample = model.generate("def ", max_length=200)
+    model.compile(sampler=keras_hub.samplers.RandomSampler(temperature=0.8, seed=0))
+    sample = model.generate("def ", max_length=200)
     print(f"a sample:\n{sample}")
 
-    with progress.bar("exporting, and scoring in a new process"):
-        saved_model = export_saved_model(model, output / "saved_model")
-        ids = [model.preprocessor.tokenizer(held_out[0])[:200].numpy().tolist()]
-        here = scoring_function(model)(ids)["log_probabilities"]
-        agrees = np.allclose(here, score_in_new_process(saved_model, ids), atol=1e-4)
+    saved_model = export_saved_model(model, output / "saved_model")
+    ids = [model.preprocessor.tokenizer(held_out[0])[:200].numpy().tolist()]
+    here = scoring_function(model)(ids)["log_probabilities"]
+    agrees = np.allclose(here, score_in_new_process(saved_model, ids), atol=1e-4)
     print(f"exported to {saved_model}")
     seconds = time.monotonic() - started
     print(f"finished in {seconds:.0f} s; everything is in {output}")

@@ -28,13 +28,13 @@ def main(args):
     from rt_keras.training import config as config_lib
     from rt_keras.training import run
 
-    name, saved, load = args.config, Path(args.output) / "config.yaml", config_lib.load_config
+    name, saved = args.config, Path(args.output) / "config.yaml"
     if name is None and args.resume and saved.exists():
-        name, load = saved, config_lib.load_saved_config
+        name = saved
     if name is None:
         raise ValueError(
             "--config is missing, such as --config books for text; `rt-keras configs` lists the "
             "published ones"
         )
-    config = options.with_data(load(name, args.set), args)
+    config = options.with_data(config_lib.load_config(name, args.set), args)
     return run.train(config, args.output, args.resume, args.overwrite)

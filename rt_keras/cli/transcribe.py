@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rt_keras import options, progress
+from rt_keras import options
 
 # Seconds of a sound that a streaming model hears at a time.
 CHUNK_SECONDS = 0.32
@@ -42,8 +42,7 @@ def main(args):
             print(label, end="", flush=True)
             texts[name] = _stream(model, samples)
         else:
-            with progress.bar(f"transcribing {name}"):
-                texts[name] = model.transcribe(samples[None], args.beam_width)[0]
+            texts[name] = model.transcribe(samples[None], args.beam_width)[0]
             print(label + texts[name])
     return {"texts": texts}
 

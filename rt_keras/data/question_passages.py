@@ -1,8 +1,8 @@
 """Questions with passages, for retrievers and for models that read what was retrieved."""
 
-import tensorflow as tf
+import warnings
 
-from rt_keras import progress
+import tensorflow as tf
 
 
 def retrieval_pairs(questions, num_negatives=0):
@@ -91,7 +91,8 @@ def _converted(questions, convert, specs, problem):
             if found:
                 yield found
         if left_out:
-            progress.say_once(f"{left_out:,} questions have {problem} and are left out")
+            message = f"{left_out:,} questions have {problem} and are left out"
+            warnings.warn(message, stacklevel=2)
 
     specs = {"question": tf.TensorSpec([], tf.string), **specs}
     return tf.data.Dataset.from_generator(read, output_signature=specs)

@@ -13,6 +13,7 @@ after each shard, so interrupted packing can resume. It holds
 import hashlib
 import itertools
 import json
+import warnings
 from pathlib import Path
 
 from rt_keras import files, progress
@@ -91,40 +92,38 @@ def _problem(folder, shard):
 
 def _write_again(folder, shards, place, read, save):
     shard, before = shards[place], sum(shard["items"] for shard in shards[:place])
-    progress.say(f"{_problem(folder, shard)}; packing it again")
-    with progress.bar(f"packing {shard['file']}"):
-        items = list(itertools.islice(read(before), shard["items"]))
-        same = len(items) == shard["items"]
-        if not same or _write_shard(folder, shard["file"], items, save) != shard:
-            files.delete(folder / shard["file"])
-            raise ValueError(
-                f"{folder / shard['file']} cannot be packed again: its source has changed. Pack "
-                "into another folder"
-            )
+    warnings.warn(f"{_problem(folder, shard)}; packing it again", stacklevel=2)
+    items = list(itertools.islice(read(before), shard["items"]))
+    same = len(items) == shard["items"]
+    if not same or _write_shard(folder, shard["file"], items, save) != shard:
+        files.delete(folder / shard["file"])
+        raise ValueError(
+            f"{folder / shard['file']} cannot be packed again: its source has changed. Pack "
+            "into another folder"
+        )
 
 
 def _write_rest(folder, manifest, read, save, suffix, limit, total):
     shards, unit = manifest["shards"], manifest["contents"]["unit"]
     done = sum(shard["items"] for shard in shards)
-    with progress.bar(f"packing {unit}", total if total >= 0 else None, unit, done) as update:
-        items = read(done)
-        while taken := _take(items, limit, update):
-            name = f"{len(shards):05}{suffix}"
-            shards.append(_write_shard(folder, name, taken, save))
-            write_manifest(folder, manifest)
+    left = total - done if total >= 0 else None
+    items = iter(progress.track(read(done), f"packing {unit}", left))
+    while taken := _take(items, limit):
+        name = f"{len(shards):05}{suffix}"
+        shards.append(_write_shard(folder, name, taken, save))
+        write_manifest(folder, manifest)
     if not shards:
         raise ValueError(f"{unit} must not be empty: there is nothing to train on.")
     manifest["finished"] = True
     write_manifest(folder, manifest)
 
 
-def _take(items, limit, update):
+def _take(items, limit):
     """Returns the next items, up to a total length of at least `limit`."""
     taken, length = [], 0
     while length < limit and (item := next(items, None)) is not None:
         taken.append(item)
         length += len(item)
-        update(advance=1)
     return taken
 
 
@@ -217,7 +216,7 @@ def check_packed(packed):
     >>> check_packed(packed)
     """
     shards = read_manifest(packed)["shards"]
-    for shard in progress.track(shards, f"checking {packed}", len(shards), "files"):
+    for shard in progress.track(shards, f"checking {packed}", len(shards)):
         path = Path(packed, shard["file"])
         if files.sum_of_file(path) != shard["sha256"]:
             raise ValueError(f"{path} is damaged: its bytes have changed; delete it and pack again")

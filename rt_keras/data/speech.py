@@ -1,9 +1,10 @@
 """Recordings with their texts, and batches for speech recognizers."""
 
+import warnings
+
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import progress
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import packed_strings, shuffled_batches
@@ -77,7 +78,7 @@ def load_speech(name, split, directory=None, data_dir=None):
 
     builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
     if name in SETS.folders:
-        _say_left_out((builder.info.metadata or {}).get("left_out", []))
+        _warn_left_out((builder.info.metadata or {}).get("left_out", []))
         return tfds_sets.read(builder, split)
     first, part = split_of_set(name, split)
     rate = RATES.get(name, SAMPLING_RATE)
@@ -166,14 +167,15 @@ def _sized(speech, preprocessor):
             yield example, np.array(size)
         else:
             left_out.append(f"{example['id'].decode()} ({problem})")
-    _say_left_out(left_out)
+    _warn_left_out(left_out)
 
 
-def _say_left_out(recordings):
-    """Prints the number of recordings that are left out, and the first of them, once."""
+def _warn_left_out(recordings):
+    """Warns of the number of recordings that are left out, and of the first of them."""
     if recordings:
         shown = ", ".join(recordings[:3])
-        progress.say_once(f"{len(recordings):,} recordings are left out, such as {shown}")
+        message = f"{len(recordings):,} recordings are left out, such as {shown}"
+        warnings.warn(message, stacklevel=2)
 
 
 def joined(speech, preprocessor):

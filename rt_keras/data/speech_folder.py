@@ -122,7 +122,7 @@ class SpeechFolder(TextFolder):
 
     def _generate_examples(self, names):
         problems = []
-        for name in progress.track(names, "reading sounds", len(names), "files"):
+        for name in progress.track(names, "reading sounds", len(names)):
             path = self.directory / name
             try:
                 sound = encode_wav(read_sound(path), SAMPLING_RATE)

@@ -4,9 +4,10 @@ import contextlib
 import hashlib
 import io
 import json
+import sys
 from pathlib import Path
 
-from rt_keras import extras, files, progress
+from rt_keras import extras, files
 from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
@@ -73,10 +74,8 @@ def _prepared_once(builder):
         # TFDS would nest several bars and print the paths of its files.
         tfds.disable_progress_bar()
         try:
-            with (
-                progress.bar(f"preparing {builder.name}"),
-                contextlib.redirect_stdout(io.StringIO()),
-            ):
+            print(f"preparing {builder.name}", file=sys.stderr, flush=True)
+            with contextlib.redirect_stdout(io.StringIO()):
                 builder.download_and_prepare()
         finally:
             tfds.enable_progress_bar()

@@ -11,7 +11,7 @@ def check_scores(head_groups):
         if not group.returns_attention_scores:
             raise ValueError(
                 f"{group._described()} have no attention weights for single keys, which "
-                "return_attention_scores=True, WatchHeads and attention maps need."
+                "return_attention_scores=True and attention maps need."
             )
 
 

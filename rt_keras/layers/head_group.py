@@ -11,7 +11,6 @@ from rt_keras.layers.head_options import naming_the_kind, positive_int, positive
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.global_tokens import global_attention
-from rt_keras.renamed import renamed_arguments
 
 
 class HeadGroup(CachedHeads, keras.layers.Layer):
@@ -332,10 +331,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     def get_config(self):
         names = [name for name in arguments_of(type(self)) if hasattr(self, name)]
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
-    @classmethod
-    def from_config(cls, config):
-        return super().from_config(renamed_arguments(cls, config))
 
     def get_build_config(self):
         # A loaded group must not be built twice: its MultiHeadAttention builds it.

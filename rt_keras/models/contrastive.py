@@ -112,7 +112,7 @@ class Contrastive(Training):
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         found = np.zeros([len(texts), self.output_shape[-1]], np.float32)
         batches = [order[x : x + TEXTS_AT_ONCE] for x in range(0, len(order), TEXTS_AT_ONCE)]
-        for rows in progress.track(batches, "embedding", len(batches), verbose=verbose):
+        for rows in progress.track(batches, "embedding", len(batches), verbose):
             found[rows] = self._embed_batch([texts[row] for row in rows], preprocessor)
         if not np.isfinite(found).all():
             raise ValueError(

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import itertools
 import json
+import warnings
 from pathlib import Path
 
 import keras
@@ -137,14 +138,15 @@ def _check_same(folder, contents):
 def _check_documents(documents):
     """Reads all documents, since a mistake in the last one would otherwise be found last."""
     empty, seen = [], set()
-    for document in progress.track(read_documents(documents, empty), "reading", unit="documents"):
+    for document in progress.track(read_documents(documents, empty), "reading"):
         if document["id"] in seen:
             raise ValueError(f"documents has two with the id {document['id']!r}")
         seen.add(document["id"])
     if not seen:
         raise ValueError(f"documents has no text. Received: {str(documents)!r}")
     if empty:
-        progress.say_once(f"{len(empty):,} documents have no text, such as {empty[0]}")
+        message = f"{len(empty):,} documents have no text, such as {empty[0]}"
+        warnings.warn(message, stacklevel=2)
 
 
 def read_index(folder):

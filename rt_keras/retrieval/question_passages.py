@@ -82,7 +82,7 @@ def _batches(name, split, directory, data_dir):
     questions = load_question_answers(name, split, directory, data_dir)
     count = -(-int(questions.cardinality()) // QUESTIONS)
     ragged = questions.ragged_batch(QUESTIONS).as_numpy_iterator()
-    for batch in progress.track(ragged, f"searching for {split}", count, "batches"):
+    for batch in progress.track(ragged, f"searching for {split}", count):
         yield [
             as_strings({name: values[row] for name, values in batch.items()})
             for row in range(len(batch["question"]))

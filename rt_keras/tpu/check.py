@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import metadata
 from pathlib import Path
 
 from rt_keras import progress
-from rt_keras.installation import installed_version
 
 # For each chip: cores as the compiler counts them, memory in bytes, peak bfloat16 operations per
 # second, peak bytes per second, and bytes per second over all links to other chips in one
@@ -34,7 +34,10 @@ def check_packages(wanted):
         wanted: dictionary from package names to versions.
     """
     for name, version in wanted.items():
-        found = installed_version(name)
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found = None
         if found != version:
             packages = " ".join(f"{n}=={v}" for n, v in wanted.items())
             place = " in a separate environment" if "tensorflow-tpu" in wanted else ""

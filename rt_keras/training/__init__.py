@@ -4,13 +4,11 @@
 - `config_checks.py`: checks of several values of a configuration together.
 - `tasks/`: the training tasks, one object per task.
 - `tokenizer.py`, `schedule.py`: the tokenizer and the learning rate schedule of a configuration.
-- `experiment.py`: the task, model, optimizer and strategy of a configuration; loading of models.
-- `cluster.py`: the workers that train one model together, from `TF_CONFIG`.
-- `memory.py`: a lower bound on the memory that training needs.
+- `experiment.py`: the task, model and optimizer of a configuration; loading of models.
+- `strategy.py`: the distribution strategy of a run.
 - `run.py`: the `fit` driver.
 - `run_folder.py`: the folder of a run, with its record of the training data.
 - `batches.py`: the share of each batch that each worker and replica reads.
-- `pictures.py`: pictures of centroids and attention for TensorBoard.
 - `evaluation.py`, `stateful_scores.py`, `answers.py`: the scores of a model on a split.
 - `baselines.py`: the scores of gzip and a byte bigram on the same split.
 """

@@ -39,9 +39,9 @@ def validation_batches(experiment, model, strategy):
         strategy: the `tf.distribute.Strategy` of the run.
 
     Returns:
-        A data set, as for `training_batches`; the number of its batches; and the inputs of its
-        first example, as a batch of one. With `trainer.stateful`, a sequence has as many tokens
-        as a replica's whole batch, because tokens then also depend on earlier chunks.
+        A data set, as for `training_batches`, and the number of its batches. With
+        `trainer.stateful`, a sequence has as many tokens as a replica's whole batch, because tokens
+        then also depend on earlier chunks.
 
     Raises:
         ValueError: if there is nothing to validate on.
@@ -65,10 +65,7 @@ def validation_batches(experiment, model, strategy):
         )
     # Keras warns about a finite data set of unknown size.
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
-    inputs, _, _ = next(iter(batches))
-    first = tf.nest.map_structure(lambda values: values[:1], inputs)
-
-    return shared_batches(batches, batch_size, strategy), count, first
+    return shared_batches(batches, batch_size, strategy), count
 
 
 def shared_batches(batches, batch_size, strategy):

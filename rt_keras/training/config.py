@@ -24,10 +24,9 @@ from rt_keras.keys import (
     section,
 )
 from rt_keras.models.model_section import ModelSection
-from rt_keras.renamed import renamed_keys
-from rt_keras.training.cluster import STRATEGIES
 from rt_keras.training.config_checks import check_together
 from rt_keras.training.experiment import Experiment
+from rt_keras.training.strategy import STRATEGIES
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tokenizer import TOKENIZERS
 
@@ -165,8 +164,8 @@ class TrainerConfig:
     log_every: int = key(10, "steps between logs to TensorBoard", AT_LEAST_1)
     strategy: str = key(
         "one_device",
-        "the distribution strategy: one device, all GPUs of this machine, several machines that "
-        "TF_CONFIG names, or a TPU",
+        "the distribution strategy: one device, all GPUs of this machine, or a TPU; with the "
+        "environment variable TF_CONFIG, all devices of the workers that it names",
         one_of(*STRATEGIES),
     )
     tpu_address: str | None = key(None, "address of the TPU, empty for a local one")
@@ -186,11 +185,6 @@ class TrainerConfig:
         "share of chunks that start from an empty state, with stateful, so that the model also "
         "learns to start a text",
         SHARE_BELOW_1,
-    )
-    watch_heads: bool = key(
-        False,
-        "whether validations log the divergence of heads, the stability of clusters, and pictures "
-        "of centroids and attention",
     )
 
     @property
@@ -232,29 +226,7 @@ def load_config(name, overrides=()):
     >>> config.model.routing.assignment, config.optimizer.learning_rate
     ('nearest', 0.0005)
     """
-    return _made(config_files.read_config(name), overrides)
-
-
-def load_saved_config(path, overrides=()):
-    """Reads the configuration of a run, which an earlier version may have written.
-
-    Args:
-        path: path of the file `config.yaml`.
-        overrides: see `load_config`.
-
-    Returns:
-        An `ExperimentConfig`.
-
-    Raises:
-        FileNotFoundError, ValueError: as for `load_config`.
-    """
-    values = dict(config_files.flatten(config_files.read_config(path)))
-    return _made(renamed_keys(values), overrides)
-
-
-def _made(values, overrides):
-    """Creates an `ExperimentConfig` from the values of a file and overrides."""
-    layers = values, dict(map(config_files.parse_assignment, overrides))
+    layers = config_files.read_config(name), dict(map(config_files.parse_assignment, overrides))
     return make_config(config_files.merge(*(check_values(ExperimentConfig, x) for x in layers)))
 
 

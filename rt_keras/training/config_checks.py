@@ -3,12 +3,10 @@
 import dataclasses
 
 from rt_keras.config_files import flatten
-from rt_keras.models.head_kind import Place
 from rt_keras.models.model_section import (
     check_convolutions,
     check_heads,
     check_length,
-    head_counts,
 )
 from rt_keras.training.tasks import TASKS
 
@@ -30,8 +28,6 @@ def check_together(experiment):
         if num_layers:
             check_length(model, name, length)
     _check_steps(experiment.config)
-    if experiment.trainer.watch_heads:
-        _check_watching(model)
 
 
 def _check_use(config, task):
@@ -91,14 +87,3 @@ def _check_steps(config):
             f"schedule.warmup_steps is {config.schedule.warmup_steps}; it must be at most "
             f"trainer.steps, {trainer.steps}"
         )
-
-
-def _check_watching(model):
-    for name, count in head_counts(model).items():
-        section = getattr(model, name)
-        arguments = {**section.arguments(Place(0)), "num_heads": count}
-        if count and not section.layer(**arguments).returns_attention_scores:
-            raise ValueError(
-                "trainer.watch_heads is True; it must be False with heads of "
-                f"model.{name}, which have no attention weights for single keys"
-            )

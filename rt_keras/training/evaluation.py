@@ -118,7 +118,7 @@ def _sums(model, task, batches, verbose):
     """Returns the weighted sums of the task's figures, and the sum of the weights."""
     sums_of_batch = model.compiled_function("evaluation", lambda: _make_sums(model, task))
     sums = collections.Counter()
-    for batch in progress.track(batches, "evaluating", unit="batches", verbose=verbose):
+    for batch in progress.track(batches, "evaluating", verbose=verbose):
         sums.update({name: float(value) for name, value in sums_of_batch(*batch).items()})
     return sums
 

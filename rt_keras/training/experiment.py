@@ -1,12 +1,10 @@
-"""The task, the model, the optimizer and the strategy of a configuration."""
+"""The task, the model and the optimizer of a configuration."""
 
 import functools
 import itertools
 
 import keras
 
-from rt_keras import extras
-from rt_keras.training import cluster as cluster_lib
 from rt_keras.training.saved_tasks import adapted_class, class_name, load_task, task_folder
 from rt_keras.training.schedule import make_schedule
 from rt_keras.training.tasks import TASKS
@@ -210,34 +208,3 @@ def add_l2(model, weight):
         for variable in model.trainable_variables:
             if variable.name != "bias":
                 variable.regularizer = keras.regularizers.L2(weight / 2)
-
-
-def make_strategy(config, cluster=None):
-    """Creates the distribution strategy of a configuration, over the GPUs or the CPU of a machine.
-
-    Args:
-        config: a `TrainerConfig`, or another object with `strategy` and `tpu_address`.
-        cluster: the `rt_keras.training.cluster.Cluster` of this worker, for the strategy
-            "multi_worker". Defaults to None.
-
-    Returns:
-        A `tf.distribute.Strategy`. For several workers, the function returns once all workers are
-        connected.
-
-    Raises:
-        ConnectionError: if a worker does not connect in time.
-        OSError: if the port of this worker is in use.
-    """
-    if cluster is not None:
-        return cluster_lib.make_strategy(cluster)
-    import tensorflow as tf
-
-    with extras.needed("train", "Making a distribution strategy"):
-        from official.common import distribute_utils
-
-    num_gpus = len(tf.config.list_physical_devices("GPU"))
-    return distribute_utils.get_distribution_strategy(
-        config.strategy,
-        num_gpus=min(num_gpus, 1) if config.strategy == "one_device" else num_gpus,
-        tpu_address=config.tpu_address,
-    )

@@ -1,41 +1,28 @@
 """The `fit` driver: runs a configuration and writes a folder with the trained model."""
 
 import contextlib
+import sys
 import time
 from pathlib import Path
 
 import keras
 
-from rt_keras import files, progress
+from rt_keras import files
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_best import KeepBest
 from rt_keras.callbacks.keep_state import KeepState
 from rt_keras.callbacks.measure_speed import MeasureSpeed
-from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.callbacks.stop_at_signal import caught_signals
 from rt_keras.callbacks.tensor_board import TensorBoard
-from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.callbacks.workers import Workers
 from rt_keras.data.arrivals import make_arrivals
-from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, run_folder
 from rt_keras.training.batches import training_batches, validation_batches
-from rt_keras.training.cluster import peer_errors, read_cluster
-from rt_keras.training.experiment import (
-    Experiment,
-    add_l2,
-    make_optimizer,
-    make_strategy,
-    start_from,
-)
-from rt_keras.training.memory import check_memory
-from rt_keras.training.pictures import pictures
-
-# Seconds between two lines of progress where no bar is drawn.
-LINE_SECONDS = 60
+from rt_keras.training.experiment import Experiment, add_l2, make_optimizer, start_from
+from rt_keras.training.strategy import make_strategy
 
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
@@ -50,8 +37,6 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     - `log.csv`, `tensorboard/`: after every validation, the losses and other metrics, the learning
       rate, the cluster use and load bias of each routing layer (see `CentroidEMA`) and the speed
       (see `MeasureSpeed`). TensorBoard also gets most of these every `trainer.log_every` steps.
-      With `trainer.watch_heads`, both get the logs of `WatchHeads`, and TensorBoard the pictures of
-      `rt_keras.training.pictures`.
 
     Two runs with the same configuration and seed, on the same machine, differ only in speed. A run
     that is interrupted at any time and resumed equals an uninterrupted one: see `KeepState`.
@@ -60,8 +45,8 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     A run, even a finished one, can be resumed with more `trainer.steps`. The "cosine" schedule then
     spans all steps, so the learning rate rises once.
 
-    With `trainer.strategy` "multi_worker", every worker calls this function with the same arguments
-    and its own `TF_CONFIG`. The chief writes the folder, which all workers must be able to read.
+    With several workers, every worker calls this function with the same arguments and its own
+    `TF_CONFIG`. The chief writes the folder, which all workers must be able to read.
 
     Args:
         config: an `ExperimentConfig`.
@@ -69,8 +54,8 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         resume: bool, whether to resume the run in the folder; or "auto", to resume it if there is
             one and to start it otherwise. Defaults to False.
         overwrite: bool, whether to delete the run in the folder first. Defaults to False.
-        verbose: int. 0 prints nothing. 1 prints a line after each validation and shows a progress
-            bar in a terminal, or prints a line per minute elsewhere. 2 prints only the lines.
+        verbose: int. 0 prints nothing. 1 shows Keras's progress bar in a terminal, and prints a
+            line per epoch, which ends with a validation, elsewhere. 2 prints only the lines.
             Defaults to 1.
 
     Returns:
@@ -81,13 +66,11 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
 
     Raises:
         BlockingIOError: if another process is training in the folder.
-        ConnectionError: if another worker has ended or cannot be reached.
         FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
         FileNotFoundError: if there is no run to resume.
         OSError: if the disk is full. What was saved before stays.
-        ValueError: if the configuration is incomplete, needs more memory than the machine has or
-            differs from that of the run to resume, if the training data have changed, or if all
-            checkpoints are damaged.
+        ValueError: if the configuration is incomplete or differs from that of the run to resume, if
+            the training data have changed, or if all checkpoints are damaged.
         Stopped: if a signal ended the run. Its state is saved.
         FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
 
@@ -119,29 +102,23 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     """
     experiment, output = Experiment(config), Path(output)
     config_checks.check_sources(experiment)
-    cluster = read_cluster() if config.trainer.strategy == "multi_worker" else None
-    before = None
-    with contextlib.ExitStack() as stack:
-        if cluster is None or cluster.is_chief:
-            stack.enter_context(files.locked(output))
-            before = run_folder.check(output, experiment, resume, overwrite)
-        if cluster is not None:
-            stack.enter_context(peer_errors(cluster))
-        strategy = make_strategy(config.trainer, cluster)
-        return _train(experiment, output, before, strategy, verbose)
+    before = run_folder.check(output, experiment, resume, overwrite)
+    strategy = make_strategy(config.trainer.strategy, config.trainer.tpu_address)
+    is_chief = Workers(strategy).is_chief
+    with files.locked(output) if is_chief else contextlib.nullcontext():
+        return _train(experiment, output, before, strategy, verbose if is_chief else 0)
 
 
 def _train(experiment, output, before, strategy, verbose):
-    """`train` on one worker. `before` is the run's saved configuration, on the chief only."""
+    """`train` on one worker. `before` is the run's saved configuration."""
     workers, config, task = Workers(strategy), experiment.config, experiment.task
-    verbose = verbose if workers.is_chief else 0
     config_checks.check_replicas(config, strategy.num_replicas_in_sync)
-    workers.check_equal("the configuration", config_lib.to_yaml(config))
     keras.utils.set_random_seed(config.trainer.seed)
-    check_memory(experiment, workers.count)
     checkpoints = Checkpoints(output / "checkpoints")
     best = KeepBest(output / "model", f"val_{task.loss_name}", experiment.preprocessor)
-    first_step = 0 if before is None else run_folder.go_back(output, checkpoints, best)
+    first_step = 0
+    if workers.is_chief and before is not None:
+        first_step = run_folder.go_back(output, checkpoints, best)
     first_step = workers.of_chief(first_step)
     if first_step > config.trainer.steps:
         raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
@@ -186,7 +163,7 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
         arrivals = make_arrivals(trainer.steps_per_execution + 16)
     speed = MeasureSpeed(tokens, first_step, arrivals)
     # After the model, so that reading the data does not change the random initial weights.
-    validation, validation_steps, example = validation_batches(experiment, model, strategy)
+    validation, validation_steps = validation_batches(experiment, model, strategy)
     parts = [
         (training_batches(experiment, strategy, step, arrivals), epochs, steps_per_epoch)
         for step, epochs, steps_per_epoch in _parts(trainer, first_step)
@@ -195,19 +172,10 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
         if before is None:
             run_folder.start(output, experiment)
         run_folder.write_config(output, experiment.config)
-    callbacks = _callbacks(experiment, model, output, best, example, speed)
+    callbacks = _callbacks(experiment, model, output, best, speed)
     started = time.monotonic()
     try:
-        with (
-            progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update,
-            caught_signals() as signals,
-        ):
-            seconds = None if progress.is_drawn(verbose) else LINE_SECONDS
-            shown = (
-                [ShowProgress(update, trainer.steps, speed, seconds, best.monitor)]
-                if verbose
-                else []
-            )
+        with caught_signals() as signals:
             keep_state = KeepState(
                 checkpoints,
                 trainer.checkpoint_every,
@@ -224,9 +192,10 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
                     initial_epoch=epochs.start,
                     epochs=epochs.stop,
                     steps_per_epoch=steps_per_epoch,
-                    callbacks=[*callbacks, *shown, keep_state],
+                    callbacks=[*callbacks, keep_state],
                     shuffle=False,
-                    verbose=0,
+                    # A bar would fill a file with copies of itself.
+                    verbose=2 if verbose and not sys.stdout.isatty() else verbose,
                 )
     except FloatingPointError as error:
         raise FloatingPointError(
@@ -324,21 +293,21 @@ def _text_scores(experiment, model):
     return [keras.callbacks.LambdaCallback(on_epoch_end=add)]
 
 
-def _callbacks(experiment, model, output, best, example, speed):
+def _callbacks(experiment, model, output, best, speed):
     """Returns the callbacks of a run. Those that add to the epoch logs precede the loggers."""
     centroids, trainer = experiment.config.centroids, experiment.trainer
     callbacks = [
         speed,
+        # Here, it shows the losses and the speed, without what later ones add to the epoch logs.
+        keras.callbacks.ProgbarLogger(),
         *([CentroidEMA(**vars(centroids))] if routing_heads(model) else []),
         StopAtNaN(),
         best,
     ]
     if not Workers(model.distribute_strategy).is_chief:
         return callbacks
-    watched = example if trainer.watch_heads else None
     return [
         *callbacks,
-        *([WatchHeads(watched)] if watched else []),
         *_text_scores(experiment, model),
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda _, logs: logs.update(
@@ -347,10 +316,5 @@ def _callbacks(experiment, model, output, best, example, speed):
             )
         ),
         keras.callbacks.CSVLogger(output / "log.csv", append=speed.step > 0),
-        TensorBoard(
-            output / "tensorboard",
-            speed,
-            trainer.log_every,
-            pictures=(lambda model: pictures(model, watched)) if watched else None,
-        ),
+        TensorBoard(output / "tensorboard", speed, trainer.log_every),
     ]

@@ -50,7 +50,7 @@ def check(output, experiment, resume, overwrite):
             raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
         return None
     if resume:
-        before = config_lib.load_saved_config(saved)
+        before = config_lib.load_config(saved)
         _check_same(experiment.config, before, saved)
         _check_data(experiment, output)
         return before

@@ -43,7 +43,7 @@ def stateful_sums(model, examples, length, verbose, start_token_id=None):
     )
     sums, empty = np.zeros([2, RANGES]), model.new_cache(1, NO_END)
     cache = empty
-    for chunk in progress.track(chunks, "evaluating", unit="chunks", verbose=verbose):
+    for chunk in progress.track(chunks, "evaluating", verbose=verbose):
         inputs, labels, weights, position = chunk
         if position == 0:
             cache = empty

@@ -25,7 +25,7 @@ def events(folder):
     return found
 
 
-def fit(folder, first_step=0, steps_per_execution=1, callbacks=(), **options):
+def fit(folder, first_step=0, steps_per_execution=1, callbacks=()):
     """Trains for 6 steps per epoch with a learning rate of a tenth of the step."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input([1])
@@ -35,7 +35,7 @@ def fit(folder, first_step=0, steps_per_execution=1, callbacks=(), **options):
     optimizer.iterations.assign(first_step)
     model.compile(optimizer, "mse", metrics=["mae"], steps_per_execution=steps_per_execution)
     speed = MeasureSpeed(10, first_step)
-    board = TensorBoard(folder, speed, log_every=4, **options)
+    board = TensorBoard(folder, speed, log_every=4)
     data = np.ones([12, 1]), np.zeros([12, 1])
     fitting = {"batch_size": 2, "verbose": 0, "callbacks": [*callbacks, speed, board]}
     return model.fit(*data, epochs=2, validation_data=data, **fitting).history

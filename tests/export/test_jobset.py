@@ -13,7 +13,6 @@ import yaml
 
 from rt_keras.cli import train
 from rt_keras.config_files import published_names
-from rt_keras.training.cluster import read_cluster
 
 HERE = Path(__file__).parent
 # Stands in for `rt-keras`: what it was started with.
@@ -68,21 +67,18 @@ def test_it_follows_the_schema(job_set):
     jsonschema.validate(job_set, schema)
 
 
-def test_each_worker_describes_the_same_cluster_and_its_place_in_it(
-    job_set, job, pod, start, monkeypatch
-):
+def test_each_worker_describes_the_same_cluster_and_its_place_in_it(job_set, job, pod, start):
     jobs = f"{job_set['metadata']['name']}-{job_set['spec']['replicatedJobs'][0]['name']}"
     port = pod["containers"][0]["ports"][0]["containerPort"]
     # The names that JobSet gives to pods: JOBSET-JOB-0-INDEX.JOBSET.
-    addresses = tuple(
+    addresses = [
         f"{jobs}-0-{index}.{job_set['metadata']['name']}:{port}"
         for index in range(job["completions"])
-    )
-    for index, address in enumerate(addresses):
+    ]
+    for index in range(job["completions"]):
         _, tf_config = start(index)
-        monkeypatch.setenv("TF_CONFIG", tf_config)
-        cluster = read_cluster()
-        assert (cluster.rank, cluster.address, cluster.addresses) == (index, address, addresses)
+        task = {"type": "worker", "index": index}
+        assert json.loads(tf_config) == {"cluster": {"worker": addresses}, "task": task}
 
 
 def test_the_command_is_one_of_this_project(start, pod):
@@ -91,7 +87,6 @@ def test_the_command_is_one_of_this_project(start, pod):
     train.add_arguments(parser)
     given = parser.parse_args(arguments)
     assert name == "train" and given.resume == "auto" and given.config in published_names()
-    assert "trainer.strategy=multi_worker" in given.set
     mounted = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert any(given.output.startswith(f"{path}/") for path in mounted)
 

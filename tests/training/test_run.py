@@ -89,7 +89,6 @@ RESUMED = {
     "trainer.validation_every": 6,
     "trainer.checkpoint_every": 2,
     "trainer.log_every": 2,
-    "trainer.watch_heads": True,
     "model.dropout": 0.1,
     "model.token_dropout": 0.1,
     "model.routing.num_probes": 2,

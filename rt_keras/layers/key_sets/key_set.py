@@ -6,7 +6,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rt_keras.keys import keys_of
-from rt_keras.renamed import renamed_arguments
 
 
 class Chunk(NamedTuple):
@@ -232,7 +231,7 @@ class KeySet:
 
     @classmethod
     def from_config(cls, config):
-        return cls(**renamed_arguments(cls, config))
+        return cls(**config)
 
 
 def in_union():

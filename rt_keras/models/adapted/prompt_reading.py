@@ -63,21 +63,18 @@ class PromptReading(Decoding):
         groups = _rows_by_chunks(counts, chunk)
         total = sum(len(chunks) for _, chunks in groups)
         caches = []
-        with progress.bar(
-            "reading the prompt", total, "chunks", verbose=verbose if total > 1 else 0
-        ) as update:
-            for rows, chunks in groups:
-                # No other name for the empty cache, which would keep it in memory.
-                caches.append(self._cache_of_rows(rows, state, room))
-                parts = [
-                    _part(tokens[rows], counts[rows], start[rows], *bounds) for bounds in chunks
-                ]
-                read_parts = read(parts, caches[-1], with_hidden)
-                for (first, width), states in zip(chunks, read_parts, strict=True):
-                    if with_hidden:
-                        width = min(width, tokens.shape[1] - first)
-                        hidden[rows, first : first + width] = states[:, :width]
-                    update(advance=1)
+        shown = progress.track(range(total), "reading the prompt", total, verbose and total > 1)
+        steps = iter(shown)
+        for rows, chunks in groups:
+            # No other name for the empty cache, which would keep it in memory.
+            caches.append(self._cache_of_rows(rows, state, room))
+            parts = [_part(tokens[rows], counts[rows], start[rows], *bounds) for bounds in chunks]
+            read_parts = read(parts, caches[-1], with_hidden)
+            for (first, width), states in zip(chunks, read_parts, strict=True):
+                if with_hidden:
+                    width = min(width, tokens.shape[1] - first)
+                    hidden[rows, first : first + width] = states[:, :width]
+                next(steps)
         return _joined(caches, [rows for rows, _ in groups]), hidden, room
 
     def _cache_of_rows(self, rows, state, room):
