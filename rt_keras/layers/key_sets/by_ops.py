@@ -27,8 +27,6 @@ class ByOps(KeySet):
         return self._output(self.attention_op(*self._inputs(heads, chunk), **options), joins)
 
     def read_chunk(self, heads, chunk, states, joins):
-        if self.chunk_op is None:
-            return super().read_chunk(heads, chunk, states, joins)
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
         return self._read_by(self.chunk_op, heads, chunk, states, joins, options)
 
