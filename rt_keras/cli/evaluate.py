@@ -38,7 +38,7 @@ def main(args):
     is_chief = strategy.extended.should_checkpoint
     given = {name: getattr(args, name) for name in ("batch_size", "context", "stride")}
     scores = evaluate(*loaded, int(is_chief), **given)
-    if args.plot is not None:
+    if args.plot is not None and is_chief:
         context_picture.draw({args.model: scores["by_position"]}, args.plot)
         print(f"wrote {args.plot}")
     return {**scores, "is_chief": is_chief}

@@ -19,8 +19,10 @@ RANDOM = {"model.dropout": 0.1, "model.routing.num_probes": 2, "centroids.restar
 # the sum of all variables of this worker after a run that is interrupted, or not.
 TRAIN = """
 import json
+import signal
 import sys
 import keras
+from rt_keras.callbacks.stop_at_signal import Stopped
 from rt_keras.training import run
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
@@ -43,8 +45,10 @@ class Note(keras.callbacks.Callback):
 
 class Interrupt(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
-        if int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)) == 4:
-            raise KeyboardInterrupt
+        step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        # Only one worker gets it, as on a cluster.
+        if step == 4 and not strategy.extended.should_checkpoint:
+            signal.raise_signal(signal.SIGTERM)
 
 def compiled_model(*args):
     models.append(make_model(*args))
@@ -66,7 +70,7 @@ if random:
     found["whole"] = sum_of(train(random, "whole", none))
     try:
         train(random, "resumed", Interrupt())
-    except KeyboardInterrupt:
+    except Stopped:
         found["resumed"] = sum_of(train(random, "resumed", none, resume=True))
 print(json.dumps(found))
 """
@@ -90,20 +94,18 @@ def train(settings, random, output, workers):
     with contextlib.ExitStack() as stack:
         addresses = [stack.enter_context(free_address()) for _ in range(workers)]
         cluster = {"worker": addresses}
-        environments = [
-            {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})}
-            for i in range(workers)
-        ]
+        tasks = [{"type": "worker", "index": index} for index in range(workers)]
+        configs = [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
         processes = [
             subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, **(environment if workers > 1 else {})},
+                env={**os.environ, "TF_CONFIG": config if workers > 1 else ""},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for environment in environments
+            for config in configs
         ]
         outputs = [process.communicate(timeout=300) for process in processes]
     for process, (_, error) in zip(processes, outputs):
@@ -122,7 +124,7 @@ def free_address():
 
 
 @pytest.mark.slow
-def test_two_workers_train_and_score_as_one_does_and_resume_with_equal_bits(
+def test_two_workers_train_and_score_as_one_does_and_stop_and_resume_with_equal_bits(
     tiny_settings, tmp_path
 ):
     settings = {**tiny_settings, "trainer.steps": 6, "trainer.validation_every": 3}
