@@ -19,7 +19,7 @@ import sys
 __version__ = "1.0.0"
 
 # Functions of this package, and the modules that define them.
-_FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore", "distill")}
+_FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore")}
 _PARTS = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
 
 

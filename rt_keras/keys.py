@@ -44,7 +44,6 @@ AT_LEAST_2 = Allowed("an integer of at least 2", lambda value: value >= 2)
 POSITIVE = Allowed("a number above 0", lambda value: 0 < value < float("inf"))
 NOT_NEGATIVE = Allowed("a number of at least 0", lambda value: 0 <= value < float("inf"))
 SHARE = Allowed("a number from 0 to 1", lambda value: 0 <= value <= 1)
-SHARE_ABOVE_0 = Allowed("above 0 and at most 1", lambda value: 0 < value <= 1)
 SHARE_BELOW_1 = Allowed("at least 0 and below 1", lambda value: 0 <= value < 1)
 ANY = {
     bool: Allowed("true or false"),

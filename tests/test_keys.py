@@ -52,7 +52,6 @@ def test_limits_are_in_or_out_of_the_range_as_it_says():
         (keys.POSITIVE, [1e-9], [0, inf, nan]),
         (keys.NOT_NEGATIVE, [0], [-1e-9, inf, nan]),
         (keys.SHARE, [0, 1], [-1e-9, 1.1]),
-        (keys.SHARE_ABOVE_0, [1e-9, 1], [0, 1.1]),
         (keys.SHARE_BELOW_1, [0, 0.9], [-1e-9, 1]),
     ):
         assert all(map(allowed.holds, values)), allowed.text

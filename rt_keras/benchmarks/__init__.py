@@ -9,7 +9,6 @@ The commands of `rt-keras benchmark`:
 - `quality/`: tasks that small models learn with different heads.
 - `retrieval.py`: retrievers beside BM25.
 - `answers.py`: answers from passages, beside controls.
-- `approximate/`: accuracy lost when other heads replace full attention.
 - `pretrained/`: quality of a pretrained model with other heads.
 - `compare.py`: comparison of two result files.
 - `plot.py`: time and memory by length, with slopes.

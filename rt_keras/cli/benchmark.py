@@ -13,7 +13,6 @@ BENCHMARKS = {
     "speech": "measure the errors of speech recognizers with different heads",
     "retrieval": "measure how often retrievers find the passage that answers a question",
     "answers": "measure answers from passages, beside controls",
-    "approximate": "measure the loss of accuracy when other heads replace full attention",
     "pretrained": "measure the effect of other heads on a pretrained language model",
     "repetition": "measure the recall of a passage that was read long before",
     "compare": "compare the figures in two files and fail if any got worse",

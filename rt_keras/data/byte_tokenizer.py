@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens
+from rt_keras.data.tokenizer import ListTokenizer
 
 FIRST_BYTE = 2
 
@@ -54,21 +54,6 @@ class ByteTokenizer(ListTokenizer):
         octets = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
         tokens = tf.cast(octets, tf.int32) + FIRST_BYTE
         return tf.RaggedTensor.from_row_lengths(tokens, tf.strings.length(strings))
-
-    def tokenize_with_offsets(self, strings):
-        """Converts strings to tokens and their offsets in bytes; each token is one byte.
-
-        Args:
-            strings: string tensor `[batch]`.
-
-        Returns:
-            Tokens, int32, and the start and end offsets of each (end exclusive), int64, all ragged
-            `[batch, (length)]`.
-        """
-        tokens, _ = batch_of_tokens(self(strings))
-        tokens = tokens.with_row_splits_dtype(tf.int64)
-        starts = tokens.with_flat_values(tf.ragged.range(tokens.row_lengths()).flat_values)
-        return tokens, starts, starts + 1
 
     def _texts(self, tokens):
         strings = tf.constant([b"", b""] + [bytes([octet]) for octet in range(256)])

@@ -44,29 +44,6 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
         check_strings("inputs", inputs, self.fails_on_bytes)
         return super().__call__(inputs, *args, **kwargs)
 
-    def tokenize_with_offsets(self, strings):
-        """Converts strings to tokens and their offsets in bytes.
-
-        Words, separated by white space, are tokenized one by one, and a token has the offsets of
-        its word. A `ByteTokenizer` keeps white space, and each of its tokens has its own offsets.
-
-        Args:
-            strings: string tensor `[batch]`.
-
-        Returns:
-            Tokens, int32, and the start and end offsets of each (end exclusive), int64, all ragged
-            `[batch, (length)]`.
-        """
-        import tensorflow_text as tf_text
-
-        words, starts, ends = tf_text.WhitespaceTokenizer().split_with_offsets(strings)
-        tokens, _ = batch_of_tokens(self(words.flat_values))
-        tokens = tokens.with_row_splits_dtype(tf.int64)
-        lengths = tokens.row_lengths()
-        tokens = words.with_flat_values(tokens).merge_dims(1, 2)
-        of_tokens = (tf.repeat(places.flat_values, lengths) for places in (starts, ends))
-        return tokens, *map(tokens.with_flat_values, of_tokens)
-
     def _add_pad_and_end(self, pad_token, end_token):
         add_special_token(self, pad_token, "pad_token")
         add_special_token(self, end_token, "end_token")

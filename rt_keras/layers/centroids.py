@@ -72,15 +72,6 @@ class Centroids:
         both = key_mask if query_mask is None else tf.logical_and(query_mask, key_mask)
         return {"query_mask": both, "key_mask": None}
 
-    def collect(self, **arguments):
-        """Adds queries and keys to the statistics that update centroids, as in training.
-
-        Args:
-            **arguments: arguments of `clustered_vectors`.
-        """
-        self.has_centroid_updates = True
-        self._collect(self._members(**arguments))
-
     def clear_statistics(self):
         """Resets the statistics of members."""
         for statistic in (self.member_counts, self.member_sums, self.member_batches):

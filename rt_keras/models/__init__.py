@@ -1,6 +1,6 @@
 """Models built on KerasHub's base classes, and adaptation of KerasHub's pretrained models."""
 
-from rt_keras.models.adapted import adapt, distill, restore
+from rt_keras.models.adapted import adapt, restore
 from rt_keras.models.routing_transformer_audio_converter import RoutingTransformerAudioConverter
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
@@ -10,10 +10,6 @@ from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
-from rt_keras.models.routing_transformer_masked_lm import RoutingTransformerMaskedLM
-from rt_keras.models.routing_transformer_masked_lm_preprocessor import (
-    RoutingTransformerMaskedLMPreprocessor,
-)
 from rt_keras.models.routing_transformer_reader import RoutingTransformerReader
 from rt_keras.models.routing_transformer_reader_preprocessor import (
     RoutingTransformerReaderPreprocessor,
@@ -23,24 +19,10 @@ from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerS
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,
 )
-from rt_keras.models.routing_transformer_span_predictor import RoutingTransformerSpanPredictor
-from rt_keras.models.routing_transformer_span_predictor_preprocessor import (
-    RoutingTransformerSpanPredictorPreprocessor,
-)
 from rt_keras.models.routing_transformer_speech_backbone import RoutingTransformerSpeechBackbone
 from rt_keras.models.routing_transformer_speech_recognizer import RoutingTransformerSpeechRecognizer
 from rt_keras.models.routing_transformer_speech_recognizer_preprocessor import (
     RoutingTransformerSpeechRecognizerPreprocessor,
-)
-from rt_keras.models.routing_transformer_streaming_speech_backbone import (
-    RoutingTransformerStreamingSpeechBackbone,
-)
-from rt_keras.models.routing_transformer_streaming_speech_recognizer import (
-    RoutingTransformerStreamingSpeechRecognizer,
-)
-from rt_keras.models.routing_transformer_text_classifier import RoutingTransformerTextClassifier
-from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
-    RoutingTransformerTextClassifierPreprocessor,
 )
 from rt_keras.models.routing_transformer_text_embedder import RoutingTransformerTextEmbedder
 from rt_keras.models.routing_transformer_text_embedder_preprocessor import (
@@ -52,28 +34,19 @@ __all__ = [
     "RoutingTransformerSpeechBackbone",
     "RoutingTransformerSpeechRecognizer",
     "RoutingTransformerSpeechRecognizerPreprocessor",
-    "RoutingTransformerStreamingSpeechBackbone",
-    "RoutingTransformerStreamingSpeechRecognizer",
     "RoutingTransformerBackbone",
     "RoutingTransformerCausalLM",
     "RoutingTransformerCausalLMPreprocessor",
     "RoutingTransformerEncoderBackbone",
     "RoutingTransformerImageBackbone",
     "RoutingTransformerImageLM",
-    "RoutingTransformerMaskedLM",
-    "RoutingTransformerMaskedLMPreprocessor",
     "RoutingTransformerReader",
     "RoutingTransformerReaderPreprocessor",
     "RoutingTransformerSeq2SeqBackbone",
     "RoutingTransformerSeq2SeqLM",
     "RoutingTransformerSeq2SeqLMPreprocessor",
     "adapt",
-    "distill",
     "restore",
-    "RoutingTransformerSpanPredictor",
-    "RoutingTransformerSpanPredictorPreprocessor",
-    "RoutingTransformerTextClassifier",
-    "RoutingTransformerTextClassifierPreprocessor",
     "RoutingTransformerTextEmbedder",
     "RoutingTransformerTextEmbedderPreprocessor",
 ]

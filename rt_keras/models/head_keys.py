@@ -46,7 +46,7 @@ def read_head_groups(values, attentions=("decoder",)):
 
 def _kind_of_model(attentions):
     """Returns a kind of model with these attentions, for the checks of values."""
-    kinds = {("decoder",): "causal_lm", ("encoder",): "masked_lm"}
+    kinds = {("decoder",): "causal_lm", ("encoder",): "retriever"}
     return kinds.get(tuple(attentions), "seq_2_seq_lm")
 
 

@@ -118,17 +118,13 @@ class _ModelKeys:
     loss_chunk_size: int | None = key(
         None, "positions whose logits are computed at once, null for all", AT_LEAST_1
     )
-    num_classes: int = key(2, "classes of a text classifier", AT_LEAST_1)
-    pooling: str = key(
-        "mean", "pooling of a text classifier or a retriever", one_of("mean", "first")
-    )
+    pooling: str = key("mean", "pooling of a retriever", one_of("mean", "first"))
     projection_dim: int | None = key(
         None, "features of an embedding of a retriever, null for those of the blocks", AT_LEAST_1
     )
     temperature: float = key(
         0.05, "divisor of the similarities in the loss of a retriever", POSITIVE
     )
-    max_answer_length: int = key(128, "maximum number of tokens in an answer", AT_LEAST_1)
     initializer_scale: float = key(
         1.0, "initial variance of dense layers, relative to Glorot's", POSITIVE
     )

@@ -5,7 +5,6 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.data.wav import SAMPLING_RATE
-from rt_keras.keys import check, one_of
 from rt_keras.layers.head_group import positive_int
 
 # The length of a frame and its distance to the next one, 25 ms and 10 ms, and the length of its
@@ -13,8 +12,8 @@ from rt_keras.layers.head_group import positive_int
 WINDOW, STRIDE, FFT_LENGTH = 400, 160, 512
 # The lowest and highest frequency of the filters, in Hz.
 LOWEST, HIGHEST = 20.0, 8000.0
-# The smallest energy, and what brings the logarithms near a mean of 0 and a deviation of 1.
-FLOOR, SHIFT, SCALE = 1e-6, 6.0, 4.0
+# The smallest energy.
+FLOOR = 1e-6
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -27,13 +26,11 @@ class RoutingTransformerAudioConverter(keras_hub.layers.AudioConverter):
     ```
 
     A frame has 25 ms, every 10 ms. The last frames are filled up with zeros, so that a sound of n
-    samples has n / 160 frames, rounded up. With `normalization="clip"`, the features of a sound get
-    mean 0 and variance 1 in each bin; with `"fixed"`, all features get the same shift and scale,
-    so that a feature does not depend on what comes later.
+    samples has n / 160 frames, rounded up. The features of a sound get mean 0 and variance 1 in
+    each bin.
 
     Args:
         num_mel_bins: int, number of filters. Defaults to 80.
-        normalization: string, `"clip"` or `"fixed"`. Defaults to `"clip"`.
         **kwargs: base layer keyword arguments, such as `name`.
 
     Call arguments:
@@ -53,11 +50,10 @@ class RoutingTransformerAudioConverter(keras_hub.layers.AudioConverter):
     (TensorShape([1, 10, 40]), TensorShape([1, 10]))
     """
 
-    def __init__(self, num_mel_bins=80, normalization="clip", **kwargs):
+    def __init__(self, num_mel_bins=80, **kwargs):
         super().__init__(**kwargs)
         positive_int("num_mel_bins", num_mel_bins)
-        check("normalization", normalization, one_of("clip", "fixed"))
-        self.num_mel_bins, self.normalization = num_mel_bins, normalization
+        self.num_mel_bins = num_mel_bins
         self.built = True
 
     def call(self, samples, counts=None):
@@ -68,34 +64,20 @@ class RoutingTransformerAudioConverter(keras_hub.layers.AudioConverter):
         frames = -(-length // STRIDE)
         # There is no spectrum of no frames.
         more = tf.maximum((tf.maximum(frames, 1) - 1) * STRIDE + WINDOW - length, 0)
-        features = self.filter(tf.pad(samples, [[0, 0], [0, more]]))
-        features = features[:, :frames]
+        features = self._filter(tf.pad(samples, [[0, 0], [0, more]]))[:, :frames]
         mask = tf.range(frames) < -(-counts[:, None] // STRIDE)
         return self._normalized(features, mask), mask
 
-    def filter(self, samples):
-        """Computes the features of all whole frames, not normalized.
-
-        Args:
-            samples: float `[batch, samples]`.
-
-        Returns:
-            float32 `[batch, 1 + (samples - 400) // 160, num_mel_bins]`.
-        """
+    def _filter(self, samples):
+        """Computes the features of all whole frames, not normalized."""
         spectrum = tf.abs(tf.signal.stft(samples, WINDOW, STRIDE, FFT_LENGTH))
         filters = tf.signal.linear_to_mel_weight_matrix(
             self.num_mel_bins, FFT_LENGTH // 2 + 1, SAMPLING_RATE, LOWEST, HIGHEST
         )
         return tf.math.log(tf.maximum(tf.square(spectrum) @ filters, FLOOR))
 
-    def shift(self, features):
-        """Applies the fixed shift and scale to features."""
-        return (features + SHIFT) / SCALE
-
     def _normalized(self, features, mask):
         real = tf.cast(mask, tf.float32)[:, :, None]
-        if self.normalization == "fixed":
-            return self.shift(features) * real
         count = tf.maximum(tf.reduce_sum(real, axis=1, keepdims=True), 1.0)
         mean = tf.reduce_sum(features * real, axis=1, keepdims=True) / count
         centered = (features - mean) * real
@@ -106,5 +88,4 @@ class RoutingTransformerAudioConverter(keras_hub.layers.AudioConverter):
         return None, self.num_mel_bins
 
     def get_config(self):
-        names = ("num_mel_bins", "normalization")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {**super().get_config(), "num_mel_bins": self.num_mel_bins}

@@ -10,9 +10,8 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
     """A `RoutingTransformerBackbone` with bidirectional attention.
 
     Its blocks, weights and arguments are the same, but attention has no causal mask.
-    `RoutingTransformerMaskedLM`, `RoutingTransformerTextClassifier` and
-    `RoutingTransformerSpanPredictor` are built on this backbone. Each of them can start from the
-    weights of another.
+    `RoutingTransformerTextEmbedder` is built on this backbone. With a dense layer, it is a masked
+    language model, a classifier or a model that finds answers in a text.
 
     Without a causal mask, the order of tokens comes only from positions: relative positions of the
     heads, `max_sequence_length` or `sinusoidal_positions`.
@@ -67,7 +66,7 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
     TensorShape([1, 40, 32])
     """
 
-    kind = "masked_lm"
+    kind = "retriever"
     causal = False
     attention_of_groups = {"head_groups": "encoder"}
 

@@ -17,7 +17,7 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
     output = LN(x)  if normalize_first
     ```
 
-    Attention is bidirectional. `RoutingTransformerStreamingSpeechBackbone` is its causal form.
+    Attention is bidirectional.
 
     `dropout` is also applied before the first block, and `kernel_initializer` also initializes the
     embedding.
@@ -69,8 +69,6 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
 
     kind = "ctc"
     attention_of_groups = {"head_groups": "encoder"}
-    # True if no position attends to a later one.
-    causal = False
     _embedding_cls = RoutingTransformerSpeechEmbedding
 
     def __init__(
@@ -103,22 +101,11 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
         x = self.input_dropout(x)
         mask = positions_of_frames(inputs["padding_mask"])
         for block in self.transformer_blocks:
-            x = block(x, padding_mask=mask, use_causal_mask=self.causal)
+            x = block(x, padding_mask=mask)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
-    @property
-    def cached_decoding(self):
-        # Each output depends on all frames unless attention is causal.
-        return self.causal and super().cached_decoding
-
-    def new_cache(self, batch, max_length):
-        """Raises a ValueError, unless attention is causal."""
-        if not self.causal:
-            raise ValueError(
-                f"a {type(self).__name__} has bidirectional attention and cannot read a sound in "
-                "parts; use a RoutingTransformerStreamingSpeechBackbone"
-            )
-        return super().new_cache(batch, max_length)
+    # Each output depends on all frames.
+    cached_decoding = False
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):

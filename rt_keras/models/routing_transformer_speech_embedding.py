@@ -21,12 +21,11 @@ class RoutingTransformerSpeechEmbedding(KeptArguments, keras.layers.Layer):
     x = x [+ sines and cosines of the position]
     ```
 
-    A convolution sees the frames around its own, or, if it is causal, its own and the two before.
+    A convolution sees the frames around its own.
 
     Args:
         hidden_dim: int, width of the blocks.
         num_mel_bins: int, number of features of a frame.
-        causal: bool, whether convolutions are causal. Defaults to False.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.
         frequency_masks, frequency_mask_width, time_masks, time_mask_width: see
@@ -57,7 +56,6 @@ class RoutingTransformerSpeechEmbedding(KeptArguments, keras.layers.Layer):
         self,
         hidden_dim,
         num_mel_bins,
-        causal=False,
         sinusoidal_positions=False,
         frequency_masks=0,
         frequency_mask_width=27,
@@ -97,48 +95,12 @@ class RoutingTransformerSpeechEmbedding(KeptArguments, keras.layers.Layer):
 
     def call(self, inputs, padding_mask=None, training=None):
         x = self.spec_augment(inputs, training=training)
-        before = (2, 0) if self.causal else (1, 1)
         for convolution in self.convolutions:
             if padding_mask is not None:
                 x = x * tf.cast(padding_mask, x.dtype)[:, :, None]
                 padding_mask = padding_mask[:, ::2]
-            x = keras.activations.gelu(convolution(tf.pad(x, [[0, 0], before, [0, 0]])))
+            x = keras.activations.gelu(convolution(tf.pad(x, [[0, 0], [1, 1], [0, 0]])))
         return x if self.positions is None else self.positions(x)
-
-    def new_state(self, batch):
-        """Returns the frames before the first, for `call_with_state`.
-
-        Args:
-            batch: int or scalar tensor, batch size.
-
-        Returns:
-            A tuple of tensors with the batch on axis 0.
-        """
-        channels = self.num_mel_bins, self.hidden_dim
-        return tuple(tf.zeros([batch, 2, width], self.compute_dtype) for width in channels)
-
-    def call_with_state(self, inputs, state, start):
-        """Embeds the next frames, given the state after the previous ones.
-
-        Args:
-            inputs: `[batch, frames, num_mel_bins]`, a multiple of 4 frames.
-            state: state from `new_state` or the previous call.
-            start: int scalar, number of previous positions.
-
-        Returns:
-            `[batch, frames / 4, hidden_dim]`, and the state after these frames.
-
-        Raises:
-            ValueError: if the layer is not causal.
-        """
-        if not self.causal:
-            raise ValueError("a state needs causal=True, without which frames see later ones")
-        x, states = tf.cast(inputs, self.compute_dtype), []
-        for convolution, before in zip(self.convolutions, state):
-            x = tf.concat([before, x], axis=1)
-            states.append(x[:, -2:])
-            x = keras.activations.gelu(convolution(x))
-        return x if self.positions is None else self.positions(x, start=start), tuple(states)
 
     def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
         batch, frames = inputs_shape[:2]

@@ -128,7 +128,7 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
         """Writes down what is said.
 
         Sounds that are longer than the preprocessor's `sequence_length` are heard in windows of
-        that length, which overlap by a quarter; a causal model hears them whole.
+        that length, which overlap by a quarter.
 
         Args:
             x: strings `[batch]`, the bytes of WAV files; or float `[batch, samples]`, of 16 kHz.
@@ -165,7 +165,7 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
 
         samples, counts = preprocessor.samples(x, truncate=False)
         positions = -(-samples.shape[1] // preprocessor.position_samples)
-        window = self.window_of(preprocessor)
+        window = preprocessor.sequence_length
         if window is not None and positions > window:
             windows = zip(*windows_of_sounds(samples, counts, preprocessor))
             logits = tf.stack([logits_of(*window) for window in windows])
@@ -173,14 +173,6 @@ class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.m
         # Few lengths, so that few programs are compiled.
         length = bucket(max(positions, 1), window or LONGEST) * preprocessor.position_samples
         return logits_of(tf.pad(samples, [[0, 0], [0, length - samples.shape[1]]]), counts)
-
-    def window_of(self, preprocessor):
-        """Returns the positions of the windows in which longer sounds are heard; None for none.
-
-        Args:
-            preprocessor: the preprocessor of the sounds.
-        """
-        return None if self.backbone.causal else preprocessor.sequence_length
 
     def compiled_logits(self, inputs):
         """Computes the logits of features in a compiled function.

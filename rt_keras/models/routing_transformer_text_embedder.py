@@ -8,7 +8,6 @@ from rt_keras.layers.head_group import positive_int
 from rt_keras.models.contrastive import Contrastive
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
-from rt_keras.models.routing_transformer_masked_lm import check_encoder
 from rt_keras.models.routing_transformer_text_embedder_preprocessor import (
     RoutingTransformerTextEmbedderPreprocessor,
 )
@@ -59,7 +58,7 @@ class RoutingTransformerTextEmbedder(PublishedPresets, Contrastive, keras_hub.mo
     >>> from rt_keras.data import ByteTokenizer
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerEncoderBackbone(
-    ...     vocabulary_size=259,
+    ...     vocabulary_size=258,
     ...     num_layers=1,
     ...     hidden_dim=32,
     ...     intermediate_dim=64,
@@ -86,7 +85,7 @@ class RoutingTransformerTextEmbedder(PublishedPresets, Contrastive, keras_hub.mo
         question_length=None,
         **kwargs,
     ):
-        check_encoder(backbone, preprocessor)
+        _check(backbone, preprocessor)
         check("pooling", pooling, one_of("mean", "first"))
         if projection_dim is not None:
             positive_int("projection_dim", projection_dim)
@@ -117,4 +116,21 @@ class RoutingTransformerTextEmbedder(PublishedPresets, Contrastive, keras_hub.mo
             temperature=temperature,
             question_length=question_length,
             **kwargs,
+        )
+
+
+def _check(backbone, preprocessor):
+    """Raises an error if a backbone does not fit, or has too few token ids for a preprocessor."""
+    if not isinstance(backbone, RoutingTransformerEncoderBackbone):
+        raise TypeError(
+            "backbone must be a RoutingTransformerEncoderBackbone, which has bidirectional "
+            f"attention. Received: a {type(backbone).__name__}"
+        )
+    if preprocessor is None or not preprocessor.tokenizer.is_loaded:
+        return
+    token_ids = preprocessor.tokenizer.vocabulary_size()
+    if backbone.vocabulary_size < token_ids:
+        raise ValueError(
+            f"backbone must have at least the {token_ids} token ids of the preprocessor. Received: "
+            f"vocabulary_size={backbone.vocabulary_size}"
         )

@@ -3,12 +3,13 @@
 import keras
 import keras_hub
 
-from rt_keras.models.text_preprocessor import EncoderPreprocessor
+from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
+from rt_keras.models.text_preprocessor import TextPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerTextEmbedderPreprocessor(
-    EncoderPreprocessor, keras_hub.models.TextEmbedderPreprocessor
+    TextPreprocessor, keras_hub.models.TextEmbedderPreprocessor
 ):
     """KerasHub's preprocessor of text embedders, for any tokenizer of `rt_keras.data`.
 
@@ -40,6 +41,23 @@ class RoutingTransformerTextEmbedderPreprocessor(
     >>> preprocessor(["ab"])["token_ids"].numpy().tolist()
     [[1, 99, 100, 1, 0, 0]]
     """
+
+    backbone_cls = RoutingTransformerEncoderBackbone
+
+    def __init__(self, tokenizer, sequence_length=512, truncate="round_robin", **kwargs):
+        super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
+
+    def build(self, input_shape):
+        end = self.tokenizer.end_token_id
+        self.packer = keras_hub.layers.MultiSegmentPacker(
+            # Not the start token, which is padding in some tokenizers.
+            start_value=end,
+            end_value=end,
+            pad_value=self.tokenizer.pad_token_id,
+            truncate=self.truncate,
+            sequence_length=self.sequence_length,
+        )
+        self.built = True
 
     def _format_output(self, token_ids, segment_ids):
         return {"token_ids": token_ids, "padding_mask": token_ids != self.tokenizer.pad_token_id}

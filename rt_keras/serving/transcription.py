@@ -60,7 +60,7 @@ def transcribing_functions(model, max_length):
             return join_windows(logits, counts, preprocessor)
 
         positions = -(-tf.shape(samples)[1] // preprocessor.position_samples)
-        window = model.window_of(preprocessor)
+        window = preprocessor.sequence_length
         with tf.control_dependencies([counts]):
             logits = whole() if window is None else tf.cond(positions > window, in_windows, whole)
         return _read_off(logits, preprocessor)

@@ -14,7 +14,6 @@ from rt_keras.keys import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
-    SHARE_ABOVE_0,
     SHARE_BELOW_1,
     check_values,
     key,
@@ -59,10 +58,9 @@ class TokenizerConfig:
 class DataConfig:
     """The data and their batches.
 
-    `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm` or a
-    `masked_lm`, `load_pairs` for a `seq_2_seq_lm`, `load_images` for an `image_lm`,
-    `load_labeled_texts` for a `text_classifier`, `load_questions` for a `span`, `load_speech` for
-    `ctc` and `streaming_ctc`, and `load_question_answers` for `retriever` and `reader`.
+    `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm`,
+    `load_pairs` for a `seq_2_seq_lm`, `load_images` for an `image_lm`, `load_speech` for `ctc`, and
+    `load_question_answers` for `retriever` and `reader`.
     """
 
     name: str = key("python_source", "the data set")
@@ -97,9 +95,6 @@ class DataConfig:
         0.0,
         "trains on each sound also slower and faster by this share of its speed, 0 for neither",
         SHARE_BELOW_1,
-    )
-    mask_rate: float = key(
-        0.15, "share of tokens that a masked language model predicts", SHARE_ABOVE_0
     )
     batch_size: int = key(2, "sequences, texts, pairs, images or sounds in a batch", AT_LEAST_1)
 

@@ -24,10 +24,8 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
     Documents are cut into sequences of the preprocessor's length, and `context` sets what precedes
     a token. The sequences of adapted models begin with a start token. For a pair of texts, the
     second one is scored, up to the preprocessor's length. For an image, each value of each channel
-    is a token, and bits per dimension are N / (ln 2 · tokens). A masked language model predicts the
-    same tokens in every evaluation, and a classifier the label of each text; accuracy is the share
-    of correct predictions. Answers to questions are compared with reference answers; see
-    `rt_keras.training.answers`.
+    is a token, and bits per dimension are N / (ln 2 · tokens). Of a retriever, accuracy is the
+    share of questions whose passage is found.
 
     A model created under a `tf.distribute` strategy is scored on all of its replicas. With several
     workers, all of them call this function at the same time and get the same scores.
@@ -37,9 +35,9 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
 
     Args:
         model: a model of one of `rt_keras.training.tasks`, with a preprocessor if it needs one.
-        examples: `tf.data.Dataset` of documents, pairs, images, labeled texts or questions, as from
-            `rt_keras.data.load_documents`, `load_pairs`, `load_images`, `load_labeled_texts` or
-            `load_questions`.
+        examples: `tf.data.Dataset` of documents, pairs, images, recordings or questions, as from
+            `rt_keras.data.load_documents`, `load_pairs`, `load_images`, `load_speech` or
+            `load_question_answers`.
         batch_size: int, the number of sequences or examples in the batch of one replica. Defaults
             to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.

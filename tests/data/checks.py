@@ -34,28 +34,6 @@ def prepared(builder):
     return {split: list(examples.as_numpy_iterator()) for split, examples in splits.items()}
 
 
-def write_questions(data_dir, **counts):
-    """Writes questions in the format of SQuAD.
-
-    Args:
-        data_dir: folder of the builder's prepared data.
-        **counts: number of questions of each split.
-    """
-
-    def question(number):
-        # One letter before the answer has two bytes.
-        context = f"é: {number} is Ann."
-        return {
-            "id": str(number),
-            "title": "names",
-            "context": context,
-            "question": f"who is {number}?",
-            "answers": {"text": ["Ann", "Ann."], "answer_start": [context.index("Ann")] * 2},
-        }
-
-    write_set("squad", data_dir, {x: list(map(question, range(n))) for x, n in counts.items()})
-
-
 def hashed(batch):
     """A preprocessor that needs no time to be traced: inputs, labels and weights of texts."""
     texts = [batch[name] for name in sorted(batch) if batch[name].dtype == tf.string]

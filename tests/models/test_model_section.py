@@ -174,7 +174,7 @@ def test_a_section_makes_the_layer_of_its_kind():
             "local_routing: relative_positions='sinusoidal' needs a max_relative_distance",
         ),
         (
-            {"kind": "masked_lm", "full": {"num_heads": 2, "memory_length": 8}},
+            {"kind": "retriever", "full": {"num_heads": 2, "memory_length": 8}},
             "full.memory_length is 8; outside a causal_lm it must be null",
         ),
     ],

@@ -185,7 +185,7 @@ def test_it_learns_to_tell_sounds_apart():
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["sentence_piece"], indirect=True)
 def test_a_file_and_a_preset_keep_the_model(tokenizer, tmp_path):
-    converter = models.RoutingTransformerAudioConverter(BINS, "fixed")
+    converter = models.RoutingTransformerAudioConverter(BINS)
     preprocessor = models.RoutingTransformerSpeechRecognizerPreprocessor(
         tokenizer, converter, 20, 5
     )

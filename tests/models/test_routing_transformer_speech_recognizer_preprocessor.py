@@ -12,8 +12,8 @@ from tests.layers.checks import close
 RNG = np.random.default_rng(0)
 
 
-def make(sequence_length=None, label_length=None, tokenizer=None, normalization="fixed"):
-    converter = RoutingTransformerAudioConverter(8, normalization)
+def make(sequence_length=None, label_length=None, tokenizer=None):
+    converter = RoutingTransformerAudioConverter(8)
     return Preprocessor(tokenizer or ByteTokenizer(), converter, sequence_length, label_length)
 
 
@@ -56,16 +56,14 @@ def test_strings_are_the_same_as_samples():
     assert preprocessor([encode_wav(slower, 8_000)])["features"].shape == (1, 10, 8)
 
 
-@pytest.mark.parametrize(
-    ("count", "normalization"), [(100, "fixed"), (3 * 640, "clip"), (2000, "clip")]
-)
-def test_sounds_are_truncated_or_padded(count, normalization):
-    preprocessor, sound = make(sequence_length=3, normalization=normalization), noise(1, count)
+@pytest.mark.parametrize("count", [1000, 3 * 640, 2000])
+def test_sounds_are_truncated_or_padded(count):
+    preprocessor, sound = make(sequence_length=3), noise(1, count)
     for x in (preprocessor(sound), preprocessor([encode_wav(sound[0], 16_000)])):
         assert x["features"].shape == (1, 12, 8)
         frames = min(12, -(-count // 160))
         assert np.sum(x["padding_mask"]) == frames and np.all(x["padding_mask"][:, :frames])
-        expected = make(normalization=normalization)(sound[:, : 3 * 640])["features"]
+        expected = make()(sound[:, : 3 * 640])["features"]
         close(x["features"][:, :frames], expected, 1e-4)
         assert not np.any(x["features"][:, frames:])
 

@@ -18,7 +18,7 @@ LENGTH = 24
 def make_model(preprocessor=None, dtype="float32", changes=None, **options):
     backbone = checks.make_backbone(
         cls=models.RoutingTransformerEncoderBackbone,
-        vocabulary_size=259,
+        vocabulary_size=258,
         dtype=dtype,
         **(changes or {}),
     )
@@ -183,9 +183,7 @@ def test_learns_pairs_of_strings_with_xla_in_mixed_precision():
 
 
 def test_texts_need_a_preprocessor():
-    backbone = models.RoutingTransformerEncoderBackbone(
-        259, 1, 8, 16, [LocalHeads(2, block_size=4)]
-    )
+    backbone = models.RoutingTransformerEncoderBackbone(258, 1, 8, 16, [LocalHeads(2, 4)])
     with pytest.raises(ValueError, match="preprocessor must be given"):
         models.RoutingTransformerTextEmbedder(backbone).embed_texts(["a text"])
 

@@ -17,7 +17,6 @@ PREPROCESSORS = {
         "decoder_sequence_length",
         {"encoder_text": TEXTS, "decoder_text": TEXTS[::-1]},
     ),
-    models.RoutingTransformerTextClassifierPreprocessor: ("sequence_length", TEXTS),
     models.RoutingTransformerTextEmbedderPreprocessor: ("sequence_length", TEXTS),
     models.RoutingTransformerReaderPreprocessor: (
         "answer_length",
@@ -70,11 +69,3 @@ def test_a_saved_model_takes_and_gives_strings(tokenizer, tmp_path):
     loaded, given = tf.saved_model.load(tmp_path), tf.constant(["the quick fox", ""])
     for found in (loaded.causal(given), loaded.pairs(dict.fromkeys(names, given))):
         assert found.numpy().tolist() == [b"the quick fox", b""]
-
-
-@pytest.mark.parametrize("name", ["MaskedLM", "TextClassifier", "TextEmbedder"])
-def test_encoders_get_one_sequence_without_segment_ids(name):
-    preprocessor = getattr(models, f"RoutingTransformer{name}Preprocessor")(ByteTokenizer(), 8)
-    inputs, *_ = preprocessor((["ab"], ["c"]), [1])
-    assert "segment_ids" not in inputs and inputs["token_ids"].shape == (1, 8)
-    assert inputs["padding_mask"].numpy().tolist() == [[True] * 6 + [False] * 2]

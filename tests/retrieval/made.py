@@ -35,7 +35,7 @@ def with_random_weights(model):
 def make_retriever(sequence_length=LENGTH + 2, dtype=None, **options):
     keras.utils.set_random_seed(0)
     heads = [LocalHeads(2, 4)]
-    backbone = models.RoutingTransformerEncoderBackbone(259, 1, 8, 16, heads, dtype=dtype)
+    backbone = models.RoutingTransformerEncoderBackbone(258, 1, 8, 16, heads, dtype=dtype)
     preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(
         ByteTokenizer(), sequence_length
     )

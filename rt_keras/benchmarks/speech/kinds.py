@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from rt_keras.benchmarks.approximate import kinds as approximate
+from rt_keras.benchmarks.speech import replacements
 
 HEADS = 4
 MEANINGS = {
@@ -81,10 +81,10 @@ def model_keys(kind, layers, width, keys, length):
 
 
 # What replaces full attention: functions of the number of heads, the keys and the length.
-_CLUSTERED = partial(approximate.clustered, num_clusters=100)
+_CLUSTERED = partial(replacements.clustered, num_clusters=100)
 REPLACEMENTS = {
-    **{name: approximate.KINDS[name] for name in ("lsh_1", "lsh_4", "local", "local_routing")},
+    **{name: replacements.KINDS[name] for name in ("lsh_1", "lsh_4", "local", "local_routing")},
     "clustered": _CLUSTERED,
     "improved_clustered": partial(_CLUSTERED, top_k=32),
-    "nearest": approximate.KINDS["nearest_2_probes"],
+    "nearest": replacements.KINDS["nearest_2_probes"],
 }

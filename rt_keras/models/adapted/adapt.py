@@ -211,8 +211,9 @@ def _check_fits(head_groups, layers, keys, backbone):
 
 
 def _original(model):
-    """Returns the KerasHub class that the class of an adapted model is based on."""
-    return type(model).__bases__[-1]
+    """Returns the KerasHub class of a model: its own, or the one that its class is based on."""
+    cls = type(model)
+    return cls if cls in TASKS else cls.__bases__[-1]
 
 
 def _with_backbone(cls, task, backbone, preprocessor):

@@ -1,10 +1,9 @@
 """Training tasks: one object per task. No other code checks for a task.
 
 - `task.py`: the base class.
-- `text_task.py`, `document_task.py`, `encoder_task.py`: base classes of tasks on texts, tasks on
-  documents, and tasks whose models see whole sequences.
-- `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
-  `text_classifier.py`, `span.py`, `ctc.py`, `retriever.py`, `reader.py`: the tasks.
+- `text_task.py`: the base class of tasks on texts.
+- `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `ctc.py`, `retriever.py`, `reader.py`: the
+  tasks.
 - `adapted_task.py`, `adapted_causal_lm.py`, `adapted_retriever.py`: the tasks of models of
   `rt_keras.adapt`, and their base class.
 
@@ -14,14 +13,11 @@ A new task is a file here, its entry in `TASKS` and its tests.
 from rt_keras.training.tasks.adapted_causal_lm import AdaptedCausalLMTask
 from rt_keras.training.tasks.adapted_retriever import AdaptedRetrieverTask
 from rt_keras.training.tasks.causal_lm import CausalLMTask
-from rt_keras.training.tasks.ctc import CTCTask, StreamingCTCTask
+from rt_keras.training.tasks.ctc import CTCTask
 from rt_keras.training.tasks.image_lm import ImageLMTask
-from rt_keras.training.tasks.masked_lm import MaskedLMTask
 from rt_keras.training.tasks.reader import ReaderTask
 from rt_keras.training.tasks.retriever import RetrieverTask
 from rt_keras.training.tasks.seq_2_seq_lm import Seq2SeqLMTask
-from rt_keras.training.tasks.span import SpanTask
-from rt_keras.training.tasks.text_classifier import TextClassifierTask
 
 # The tasks of configurations, by `model.kind`.
 TASKS = {
@@ -30,11 +26,7 @@ TASKS = {
         CausalLMTask(),
         Seq2SeqLMTask(),
         ImageLMTask(),
-        MaskedLMTask(),
-        TextClassifierTask(),
-        SpanTask(),
         CTCTask(),
-        StreamingCTCTask(),
         RetrieverTask(),
         ReaderTask(),
         AdaptedCausalLMTask(),

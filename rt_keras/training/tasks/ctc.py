@@ -1,4 +1,4 @@
-"""The tasks of speech recognizers, with connectionist temporal classification."""
+"""The task of speech recognizers, with connectionist temporal classification."""
 
 import keras
 import tensorflow as tf
@@ -42,7 +42,6 @@ class CTCTask(Task):
     label_name = "text"
     examples = "recordings"
     generates = "transcription"
-    normalization = "clip"
 
     def token_ids(self, preprocessor):
         return preprocessor.tokenizer.vocabulary_size()
@@ -62,9 +61,7 @@ class CTCTask(Task):
         data = experiment.data
         preprocessor = self.model_class.preprocessor_cls(
             make_tokenizer(experiment.config.tokenizer),
-            models.RoutingTransformerAudioConverter(
-                experiment.model.speech.num_mel_bins, self.normalization
-            ),
+            models.RoutingTransformerAudioConverter(experiment.model.speech.num_mel_bins),
             sequence_length=data.sequence_length,
             label_length=data.label_length or data.sequence_length,
         )
@@ -134,11 +131,3 @@ class CTCTask(Task):
             "character_error_rate": jiwer.cer(references, texts),
             "word_error_rate": jiwer.wer(references, texts),
         }
-
-
-class StreamingCTCTask(CTCTask):
-    """Predicts the text of a sound, each token from what has been heard before."""
-
-    kind = "streaming_ctc"
-    model_class = models.RoutingTransformerStreamingSpeechRecognizer
-    normalization = "fixed"

@@ -16,15 +16,14 @@ from rt_keras.models.contrastive import (
     pair_inputs,
     scores_of_batch,
 )
-from rt_keras.training.tasks.encoder_task import EncoderTask
 from rt_keras.training.tasks.task import batch_spec, label_nats
-from rt_keras.training.tasks.text_task import token_specs
+from rt_keras.training.tasks.text_task import TextTask, token_specs
 
 # Numbers of passages among which the right one counts as found.
 RANKS = (1, 5, 20)
 
 
-class RetrieverTask(EncoderTask):
+class RetrieverTask(TextTask):
     """Finds the passage of a question among the passages of a batch.
 
     The other passages of the batch, and `data.num_negatives` passages of each question that do not
@@ -34,7 +33,7 @@ class RetrieverTask(EncoderTask):
     kind = "retriever"
     model_class = models.RoutingTransformerTextEmbedder
     keys = (
-        *EncoderTask.keys,
+        *(key for key in TextTask.keys if key != "model.loss_chunk_size"),
         "model.pooling",
         "model.projection_dim",
         "model.temperature",
@@ -64,6 +63,9 @@ class RetrieverTask(EncoderTask):
         model = super().make_model(experiment)
         model.question_length = experiment.data.question_length
         return model
+
+    def tokens(self, experiment):
+        return experiment.data.sequence_length
 
     def load_split(self, data, split, preprocessor=None):
         questions = data_lib.load_question_answers(data.name, split, data.directory, data.data_dir)
@@ -109,6 +111,12 @@ class RetrieverTask(EncoderTask):
         embeddings = model(inputs, training=False)
         scores, own = scores_of_batch(labels, embeddings)
         return {"nats": label_nats(scores, own), "correct": found_in_batch(labels, embeddings)}
+
+    def scores(self, sums, counts):
+        return {
+            "accuracy": sums["correct"] / sums["labels"],
+            self.loss_name: sums["nats"] / sums["labels"],
+        }
 
     def text_scores(self, model, examples, batch_size, preprocessor):
         """Computes how often the right passage is among the first of all passages of the split."""

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.layers import (
-    ClusteredHeads,
     FullHeads,
     LocalHeads,
     LocalRoutingHeads,
@@ -131,17 +130,37 @@ def test_heads_without_a_cache_do_not_generate():
 
 
 @pytest.mark.slow
-def test_classifiers_keep_their_head_and_come_back(tmp_path):
-    original = keras_hub.models.BertTextClassifier(make_backbone("Bert"), num_classes=3)
-    heads = [ClusteredHeads(4, num_clusters=4, top_k=4)]
-    adapted = rt_keras.adapt(original, heads, layers=[1])
-    assert type(adapted).__name__ == "AdaptedBertTextClassifier"
+@pytest.mark.parametrize(
+    ("name", "options"), [("TextClassifier", {"num_classes": 3}), ("MaskedLM", {})]
+)
+def test_new_tasks_of_encoders_train_and_are_saved_and_come_back(name, options, tmp_path):
+    from rt_keras.callbacks import CentroidEMA
+
+    original = getattr(keras_hub.models, f"Roberta{name}")(make_backbone("Roberta"), **options)
+    adapted = rt_keras.adapt(original, SPARSE, layers=[1], num_global_tokens=1)
+    assert type(adapted).__name__ == f"AdaptedRoberta{name}"
     inputs = make_inputs(original)
     np.testing.assert_allclose(rt_keras.restore(adapted)(inputs), original(inputs), atol=1e-6)
+    labels = np.array([2, 1]) if options else inputs["token_ids"][:, :1]
+    adapted.compile(keras.optimizers.Adam(1e-2), adapted.loss, jit_compile=False)
+    training = {"epochs": 20, "verbose": 0, "callbacks": [CentroidEMA()]}
+    losses = adapted.fit(inputs, labels, **training).history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
     adapted.save_to_preset(tmp_path)
-    loaded = keras_hub.models.TextClassifier.from_preset(str(tmp_path))
+    loaded = getattr(keras_hub.models, name).from_preset(str(tmp_path))
     assert type(loaded) is type(adapted)
     np.testing.assert_array_equal(loaded(inputs), adapted(inputs))
+    restored = rt_keras.restore(adapted)
+    assert type(restored) is type(original)
+
+
+def test_a_task_around_an_adapted_backbone_comes_back():
+    backbone = rt_keras.adapt(make_backbone("Bert"), [FullHeads(4)])
+    classifier = keras_hub.models.BertTextClassifier(backbone, num_classes=3)
+    restored, inputs = rt_keras.restore(classifier), make_inputs(classifier)
+    assert type(restored) is type(classifier)
+    assert type(restored.backbone) is keras_hub.models.BertBackbone
+    np.testing.assert_allclose(restored(inputs), classifier(inputs), atol=1e-6)
 
 
 @pytest.mark.slow

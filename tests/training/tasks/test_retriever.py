@@ -158,8 +158,8 @@ def test_a_question_is_searched_among_all_passages_of_the_split(settings):
         ({"model.pooling": "last"}, "model.pooling is 'last'"),
         ({"data.num_negatives": -1}, "data.num_negatives is -1"),
         (
-            {"model.kind": "masked_lm", "data.name": "pg19"},
-            "but a model of kind masked_lm does not",
+            {"model.kind": "causal_lm", "data.name": "pg19"},
+            "but a model of kind causal_lm does not",
         ),
     ],
 )

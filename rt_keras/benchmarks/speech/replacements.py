@@ -1,18 +1,13 @@
 """The kinds of heads that replace full attention.
 
 A kind is a function of the number of heads, the maximum number of keys per query, the length, and
-whether attention is causal. It returns head groups. Except in `balanced`, routing heads attend with
-unnormalized queries and keys, so the model's logits do not change; only routing normalizes them.
+whether attention is causal. It returns head groups. Routing heads attend with unnormalized queries
+and keys, so the model's logits do not change; only routing normalizes them.
 """
 
 from functools import partial
 
 import rt_keras
-
-
-def full(heads, keys, length, causal):
-    """Full attention."""
-    return [rt_keras.layers.FullHeads(heads)]
 
 
 def clustered(heads, keys, length, causal, top_k=None, num_clusters=25):
@@ -31,12 +26,6 @@ def local(heads, keys, length, causal):
     return [rt_keras.layers.LocalHeads(heads, _block_size(keys, causal))]
 
 
-def balanced(heads, keys, length, causal):
-    """The paper's algorithm: clusters pick their members."""
-    count = max(1, length // keys)
-    return [rt_keras.layers.RoutingHeads(heads, count, keys, assignment="balanced")]
-
-
 def nearest(heads, keys, length, causal, num_probes=1):
     """The keys of the nearest clusters, which are smaller with more probes."""
     sizes = _clusters_and_window(keys, length, num_probes)
@@ -52,25 +41,12 @@ def local_routing(heads, keys, length, causal):
 
 
 KINDS = {
-    "full": full,
-    "clustered": clustered,
-    "improved_clustered": partial(clustered, top_k=32),
     "lsh_1": partial(lsh, num_rounds=1),
     "lsh_4": partial(lsh, num_rounds=4),
     "local": local,
-    "longformer": local,
-    "balanced": balanced,
-    "nearest": nearest,
     "nearest_2_probes": partial(nearest, num_probes=2),
-    "nearest_8_probes": partial(nearest, num_probes=8),
-    "nearest_global": partial(nearest, num_probes=2),
     "local_routing": local_routing,
-    "local_routing_global": local_routing,
 }
-# The number of global tokens. The first token sees all positions, and all positions see it.
-GLOBAL_TOKENS = dict.fromkeys(("longformer", "nearest_global", "local_routing_global"), 1)
-# Kinds that cannot be causal: their groups of queries ignore order.
-NOT_CAUSAL = ("clustered", "improved_clustered")
 
 
 def _block_size(keys, causal):
