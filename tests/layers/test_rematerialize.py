@@ -55,12 +55,12 @@ def step(block, padded=True):
     return output, losses, tape.gradient(loss, [*inputs, *weights])
 
 
-def assert_equal(found, expected, tolerance=1e-5):
+def assert_equal(found, expected):
     for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
         assert (a is None) == (b is None)
         if a is not None:
             a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
