@@ -66,7 +66,7 @@ def test_a_changed_byte_or_a_short_file_is_refused_and_the_one_before_is_taken(c
         path.write_bytes(whole[:place])
         assert not is_intact(checkpoints, 1000)
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
-        # The index has bytes that nobody reads.
+        # The index has bytes that are never read.
         assert not is_intact(checkpoints, 1000) or end == ".index"
     path.write_bytes(whole[:-1])
     step, (message,) = checkpoints.newest()

@@ -12,7 +12,7 @@ from rt_keras.callbacks.tensor_board import TensorBoard
 def events(folder):
     """The tensors in a folder of TensorBoard, by their name: dictionaries by step.
 
-    A resumed run has a file of its own, which may begin before the end of the one before.
+    A resumed run has a file of its own, which may begin before the end of the previous one.
     """
     found = collections.defaultdict(dict)
     for path in sorted(folder.glob("events*")):
