@@ -139,10 +139,7 @@ def keeps_its_global_tokens(heads):
 
     def attention():
         return MultiHeadAttention(
-            [type(group).from_config(config)],
-            key_dim=DEPTH,
-            num_global_tokens=1,
-            dtype="float64",
+            [type(group).from_config(config)], key_dim=DEPTH, num_global_tokens=1, dtype="float64"
         )
 
     if not group.takes_global_tokens:

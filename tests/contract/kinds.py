@@ -103,11 +103,7 @@ class NeighbourBlocksHeads(ContentBlocksHeads):
     """A window, the first tokens, and some of the blocks of neighboring keys in the best node."""
 
     declared = ContentBlocksHeads.declared
-    fixed = {
-        **ContentBlocksHeads.fixed,
-        "by_content": False,
-        "max_relative_distance": None,
-    }
+    fixed = {**ContentBlocksHeads.fixed, "by_content": False, "max_relative_distance": None}
 
 
 @keras.saving.register_keras_serializable(package="tests")

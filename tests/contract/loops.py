@@ -99,9 +99,7 @@ def lsh(group, query, key, value, options):
 
 def clustered(group, query, key, value, options):
     groups = hamming_groups(
-        query,
-        **of(group, "projections", "num_clusters", "iterations"),
-        mask=options["query_mask"],
+        query, **of(group, "projections", "num_clusters", "iterations"), mask=options["query_mask"]
     )
     sizes = of(group, "num_clusters", "top_k")
     return reference.grouped(query, key, value, groups=np.asarray(groups), **sizes, **options)

@@ -15,23 +15,8 @@ import tensorflow as tf
 import rt_keras
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import CentroidHeads
-from tests.contract.kinds import (
-    BATCH,
-    DEPTH,
-    HEADS,
-    LENGTH,
-    biases_of_tokens,
-    layers,
-    required,
-)
-from tests.contract.models import (
-    FEATURES,
-    attention,
-    forms,
-    inputs,
-    model_of,
-    model_of_all,
-)
+from tests.contract.kinds import BATCH, DEPTH, HEADS, LENGTH, biases_of_tokens, layers, required
+from tests.contract.models import FEATURES, attention, forms, inputs, model_of, model_of_all
 from tests.contract.ways import agree
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")

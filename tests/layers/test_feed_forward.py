@@ -65,11 +65,7 @@ def test_dropout_only_in_training():
 
 
 @pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"activation": "geglue"}, "geglue"),
-        ({"dropout": 1.5}, "1.5"),
-    ],
+    "options, message", [({"activation": "geglue"}, "geglue"), ({"dropout": 1.5}, "1.5")]
 )
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):

@@ -3,12 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import (
-    FullHeads,
-    LocalHeads,
-    MultiHeadAttention,
-    RoutingHeads,
-)
+from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention, RoutingHeads
 from tests.layers import checks
 from tests.ops import reference
 
@@ -81,8 +76,7 @@ def test_call_of_keras(call):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"use_bias": False}, {"value_dim": 3}, {"output_shape": 5}, {"dropout": 0.5}],
+    "options", [{}, {"use_bias": False}, {"value_dim": 3}, {"output_shape": 5}, {"dropout": 0.5}]
 )
 def test_options_of_keras(options):
     query, value = checks.random(2, 5, 6), checks.random(2, 8, 3, seed=1)
@@ -217,9 +211,7 @@ def test_seed_repeats_dropout():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "static",
-    [True, pytest.param(False, marks=pytest.mark.weekly)],
-    ids=["static", "dynamic"],
+    "static", [True, pytest.param(False, marks=pytest.mark.weekly)], ids=["static", "dynamic"]
 )
 def test_kinds_train_on_empty_batches_and_sequences(static):
     # Others need a position.

@@ -6,43 +6,6 @@ import tensorflow as tf
 from tests.ops import checks
 
 
-def rows_at_own_positions(cache, chunk, inputs, starts, length, **options):
-    """Checks a chunk whose rows are at different positions against chunks of one row each.
-
-    Args:
-        cache: the cache before the first position.
-        chunk: a `..._chunk` op.
-        inputs: dictionary of arrays, with a row for each of `starts`.
-        starts: list of ints, where each row's chunk starts.
-        length: int, that of the chunk.
-        **options: further arguments of the op.
-    """
-    given = checks.tensors(inputs)
-    tensors = [given.pop(name) for name in ("query", "key", "value")]
-    expected, caches, chunks = [], [], []
-    for row, start in enumerate(starts):
-        of_row = {
-            name: None if x is None else x[row : row + 1]
-            for name, x in zip(("query", "key", "value"), tensors)
-        }
-        kept = tf.nest.map_structure(lambda x, row=row: x[row : row + 1], cache)
-
-        def part(first, stop, of_row=of_row):
-            return [None if x is None else x[:, :, first:stop] for x in of_row.values()]
-
-        _, kept = chunk(*part(0, start), kept, 0, **given, **options)
-        caches.append(kept)
-        chunks.append(part(start, start + length))
-        expected.append(chunk(*chunks[-1], kept, start, **given, **options))
-    joined = [None if x[0] is None else tf.concat(x, axis=0) for x in zip(*chunks)]
-    kept = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *caches)
-    found = chunk(*joined, kept, tf.constant(starts), **given, **options)
-    expected = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *expected)
-    tf.nest.map_structure(
-        lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-12), found, expected
-    )
-
-
 def goes_on(make_cache, chunk, step, op, inputs, ends, of_op, **options):
     """Checks a prompt, chunks, and then a step for each position, against one pass.
 

@@ -14,28 +14,12 @@ def normalize(x):
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
 
 
-def full(
-    query,
-    key,
-    value,
-    *,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    attention_mask=None,
-    relative_embeddings=None,
-):
+def full(query, key, value, *, attention_mask=None, relative_embeddings=None, **masks):
     key = query if key is None else key
 
     def keys_of(b, h, i):
-        return [
-            j
-            for j in range(key.shape[2])
-            if (j <= i or not causal)
-            and real(query_mask, b, i)
-            and real(key_mask, b, j)
-            and (attention_mask is None or attention_mask[b, i, j])
-        ]
+        keys = [j for j in range(key.shape[2]) if sees(b, i, j, **masks)]
+        return [j for j in keys if attention_mask is None or attention_mask[b, i, j]]
 
     return attend_rows(query, key, value, keys_of, relative_embeddings)
 
@@ -51,9 +35,8 @@ def local(
     key_block_size=None,
     sliding_window=None,
     causal=False,
-    query_mask=None,
-    key_mask=None,
     relative_embeddings=None,
+    **masks,
 ):
     key = query if key is None else key
     length, keys = query.shape[2], key.shape[2]
@@ -64,68 +47,32 @@ def local(
     steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
     steps = [step for step in steps if step[0] <= 0 or not causal]
     offset = steps.index((0,) * len(grid)) * key_block_size
-    output = np.zeros(query.shape[:3] + value.shape[3:])
-    for b, h, i in np.ndindex(query.shape[:3]):
+
+    def keys_of(b, h, i):
         window = []
         for step in steps:
             block = tuple(np.add(blocks[i // block_size], step))
             start = blocks.index(block) * key_block_size if block in blocks else keys
             window += [start + place for place in range(key_block_size)]
-        seen = [
-            (j, offset + i % block_size - place)
+        return {
+            j: offset + i % block_size - place
             for place, j in enumerate(window)
             if j < keys
-            and (j <= i or not causal)
+            and sees(b, i, j, causal=causal, **masks)
             and (sliding_window is None or abs(i - j) < sliding_window)
-            and real(query_mask, b, i)
-            and real(key_mask, b, j)
-        ]
-        output[b, h, i] = attend_row(
-            query,
-            key,
-            value,
-            (b, h, i),
-            [j for j, _ in seen],
-            relative_embeddings,
-            distances=[distance for _, distance in seen],
-        )
-    return output
+        }
+
+    return attend_rows(query, key, value, keys_of, relative_embeddings)
 
 
-def strided(
-    query,
-    key,
-    value,
-    *,
-    stride,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    outside=None,
-):
+def strided(query, key, value, *, stride, relative_embeddings=None, outside=None, **masks):
     key = query if key is None else key
-    output = np.zeros(query.shape[:3] + value.shape[3:])
-    for b, h, i in np.ndindex(query.shape[:3]):
-        seen = [
-            j
-            for j in range(key.shape[2])
-            if (i - j) % stride == 0
-            and not (outside is not None and outside(i, j))
-            and (j <= i or not causal)
-            and real(query_mask, b, i)
-            and real(key_mask, b, j)
-        ]
-        output[b, h, i] = attend_row(
-            query,
-            key,
-            value,
-            (b, h, i),
-            seen,
-            relative_embeddings,
-            distances=[(i - j) // stride for j in seen],
-        )
-    return output
+
+    def keys_of(b, h, i):
+        keys = [j for j in range(key.shape[2]) if (i - j) % stride == 0 and sees(b, i, j, **masks)]
+        return {j: (i - j) // stride for j in keys if outside is None or not outside(i, j)}
+
+    return attend_rows(query, key, value, keys_of, relative_embeddings)
 
 
 def nearest(
@@ -272,8 +219,7 @@ def local_routing(
         if more is not None:
             logits, values = (x + list(y) for x, y in zip((logits, values), more(b, h, i)))
         if logits:
-            weights = np.exp(np.array(logits) - max(logits))
-            output[b, h, i] = weights / weights.sum() @ np.array(values)
+            output[b, h, i] = softmax(np.array(logits)) @ np.array(values)
     return output
 
 
@@ -450,60 +396,43 @@ def lsh(query, key, value, rotations, *, block_size, causal=False, query_mask=No
     return output
 
 
-def attention_weights(query, keys):
-    logits = keys @ query * len(query) ** -0.5
-    weights = np.exp(logits - logits.max())
+def softmax(logits):
+    weights = np.exp(logits - np.max(logits))
     return weights / weights.sum()
+
+
+def attention_weights(query, keys):
+    return softmax(keys @ query * len(query) ** -0.5)
 
 
 def real(mask, b, i):
     return mask is None or bool(mask[b, i])
 
 
-def attend_rows(query, key, value, keys_of, relative_embeddings, more=None):
+def sees(b, i, j, *, causal=False, query_mask=None, key_mask=None):
+    return (j <= i or not causal) and real(query_mask, b, i) and real(key_mask, b, j)
+
+
+def attend_rows(query, key, value, keys_of, table, more=None):
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for row in np.ndindex(query.shape[:3]):
-        output[row] = attend_row(
-            query,
-            key,
-            value,
-            row,
-            keys_of(*row),
-            relative_embeddings,
-            more=more,
-        )
+        output[row] = attend_row(query, key, value, row, keys_of(*row), table, more)
     return output
 
 
-def attend_row(
-    query,
-    key,
-    value,
-    row,
-    keys,
-    relative_embeddings,
-    *,
-    distances=None,
-    more=None,
-):
+def attend_row(query, key, value, row, keys, table, more=None):
     """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) v_j; 0 without keys.
 
-    `distances` are used instead of i - j. `more` is a function of the row, whose logits and values
-    join the others.
+    `keys` are a list, or a dictionary of the distances to use instead of i - j. `more` is a
+    function of the row, whose logits and values join the others.
     """
     b, h, i = row
-    values = value[b, h, keys]
-    of_more = ([], []) if more is None else more(b, h, i)
-    if not keys and not len(of_more[0]):
-        return np.zeros(value.shape[3])
-    logits = []
-    for place, j in enumerate(keys):
-        distance = i - j if distances is None else distances[place]
-        logit = query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, distance))
-        logits.append(logit * query.shape[3] ** -0.5)
-    logits, values = [*logits, *of_more[0]], np.array([*values, *of_more[1]])
-    weights = np.exp(np.array(logits) - max(logits))
-    return weights / weights.sum() @ values
+    distances = keys if isinstance(keys, dict) else {j: i - j for j in keys}
+    logits, values = ([], []) if more is None else more(b, h, i)
+    of_keys = [key[b, h, j] + relative(table, h, distance) for j, distance in distances.items()]
+    logits = [*(query[b, h, i] @ k * query.shape[3] ** -0.5 for k in of_keys), *logits]
+    values = [*value[b, h, list(distances)], *values]
+    return softmax(np.array(logits)) @ np.array(values) if logits else np.zeros(value.shape[3])
 
 
 def relative(table, head, distance):
@@ -520,8 +449,7 @@ def causal_clustered(
     """Causal attention: exact to a query's own block, through its centroid to earlier ones."""
     if key is None and key_mask is None:
         key_mask = query_mask
-    q = normalize(query)
-    k = q if key is None else normalize(key)
+    q, k = normalize(query), normalize(query if key is None else key)
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for b, h, i in np.ndindex(*query.shape[:3]):
         seen = [j for j in range(i + 1) if real(key_mask, b, j)]
@@ -533,8 +461,7 @@ def causal_clustered(
         for j in seen:
             by = q[b, h, i] if j // block_size == i // block_size else stand_in
             logits.append(by @ k[b, h, j] / np.sqrt(query.shape[3]))
-        weights = np.exp(logits - np.max(logits))
-        output[b, h, i] = weights / weights.sum() @ value[b, h, seen]
+        output[b, h, i] = softmax(logits) @ value[b, h, seen]
     return output
 
 
@@ -559,11 +486,6 @@ def gated_delta(
             if real(query_mask, b, i):
                 output[b, h, i] = state.T @ query[b, h, i]
     return output
-
-
-def softmax(logits):
-    weights = np.exp(logits - np.max(logits))
-    return weights / weights.sum()
 
 
 def remembered(

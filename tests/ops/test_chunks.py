@@ -5,50 +5,7 @@ import tensorflow as tf
 from rt_keras.ops import chunks
 from tests.ops import checks
 
-X, W = np.random.default_rng(0).normal(size=(3, 4, 2)), np.random.default_rng(1).normal(size=(2, 5))
-INDEX, MASK = [2, 0, 1], [True, False, True, True]
-
-
-def function(part, whole):
-    """Float and integer arguments, both sliced and whole."""
-    kept = tf.where(whole["mask"][:, None], part["x"], 0.0)
-    return tf.sin(kept @ whole["w"]) * tf.cast(part["index"], tf.float64)
-
-
-def one_after_another(x, w):
-    whole = {"w": w, "mask": tf.constant(MASK)}
-    return tf.stack([function({"x": x[i], "index": INDEX[i]}, whole) for i in range(3)])
-
-
-def mapped(x, w):
-    sliced = {"index": tf.constant(INDEX), "x": x}
-    return chunks.map_chunks(function, sliced, {"mask": tf.constant(MASK), "w": w}, tf.float64)
-
-
-def gradients(function):
-    x, w = tf.constant(X), tf.constant(W)
-    upstream = np.random.default_rng(2).normal(size=(3, 4, 5))
-    with tf.GradientTape() as tape:
-        tape.watch([x, w])
-        result = function(x, w)
-    return [result, *tape.gradient(result, [x, w], upstream)]
-
-
-@pytest.mark.parametrize("how", [lambda x: x, tf.function])
-def test_map_chunks(how):
-    function = how(mapped)
-    for found, expected in zip(gradients(function), gradients(one_after_another)):
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-def test_a_chunk_that_does_not_use_an_argument_gives_it_no_gradient():
-    x, unused = tf.constant(X), tf.constant([1.0, 2.0, 3.0])
-    with tf.GradientTape() as tape:
-        tape.watch([x, unused])
-        result = chunks.map_chunks(
-            lambda part, whole: part["x"], {"x": x, "unused": unused}, {}, tf.float64
-        )
-    assert not np.any(tape.gradient(result, unused))
+INDEX = [2, 0, 1]
 
 
 def rows_and_sums(part, whole):
@@ -59,7 +16,8 @@ def rows_and_sums(part, whole):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_chunks_with_two_results_and_rows_of_a_whole_argument(compiled):
-    x, w = np.random.default_rng(3).normal(size=(3, 1, 2)), X[0]
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=(3, 1, 2)), rng.normal(size=(4, 2))
 
     def mapped(x, w):
         sliced = {"index": tf.constant(INDEX), "x": x}
@@ -97,51 +55,13 @@ def test_gradients_of_many_chunks_are_summed_in_float32(gathers):
     assert gradient.dtype == tf.bfloat16 and float(gradient[0, 0]) == 400
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 6])
-def test_over_blocks(count):
-    blocks = np.random.default_rng(4).normal(size=(2, 3, 6, 4))
-    seen = []
-
-    def function(arguments):
-        seen.append(arguments["x"].shape[2])
-        return arguments["x"] * arguments["scale"], arguments["x"][..., 0]
-
-    found = chunks.over_blocks(
-        function,
-        {"x": tf.constant(blocks)},
-        {"scale": tf.constant(2.0, tf.float64), "absent": None},
-        count,
-        (tf.float64, tf.float64),
-    )
-    np.testing.assert_array_equal(found[0], 2 * blocks)
-    np.testing.assert_array_equal(found[1], blocks[..., 0])
-    assert set(seen) == {6 // count}
-
-
-@pytest.mark.parametrize(
-    "elements, count", [(99, 1), (100, 9), (1200, 100), (tf.constant(10**6), 1)]
-)
-def test_chunks_are_far_smaller_than_what_needs_none(elements, count, monkeypatch):
+def test_chunks_are_far_smaller_than_what_needs_none_and_larger_on_accelerators(monkeypatch):
     monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
-    assert chunks.num_chunks(elements) == count
-
-
-def test_accelerators_compute_more_at_once(monkeypatch):
-    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
+    for elements, count in ((99, 1), (100, 9), (1200, 100), (tf.constant(10**6), 1)):
+        assert chunks.num_chunks(elements) == count
     monkeypatch.setattr(chunks, "LOGITS_ON_ACCELERATORS", 800)
     monkeypatch.setattr(chunks, "has_accelerator", lambda: True)
     assert chunks.num_chunks(1200) == 12
-
-
-def heads_of(parts):
-    """An attention function that records the number of heads in each call."""
-
-    def function(arguments):
-        parts.append(arguments["query"].shape[1])
-        scale = arguments["centroids"][:, :1, :] + arguments["bias"]
-        return arguments["query"] * scale
-
-    return function
 
 
 @pytest.mark.parametrize(
@@ -153,8 +73,13 @@ def test_over_heads_takes_as_many_heads_as_fit(logits, heads_at_once, monkeypatc
     query = np.random.default_rng(0).normal(size=(2, 6, 4, 3))
     centroids = np.random.default_rng(1).normal(size=(6, 5, 3))
     parts = []
+
+    def function(arguments):
+        parts.append(arguments["query"].shape[1])
+        return arguments["query"] * (arguments["centroids"][:, :1, :] + arguments["bias"])
+
     found = chunks.over_heads(
-        heads_of(parts),
+        function,
         {"query": query, "absent": None},
         {"centroids": centroids},
         {"bias": np.array(2.0)},

@@ -1,8 +1,7 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from rt_keras.ops.cluster_memory import best_members, empty_memory, remember
+from rt_keras.ops.cluster_memory import empty_memory, remember
 
 BATCH, HEADS, CLUSTERS, DEPTH, LENGTH, BLOCK = 4, 2, 2, 3, 5, 4
 
@@ -29,20 +28,3 @@ def test_at_random_any_member_goes():
     assert np.mean(age > LENGTH) > 0.2
     for numbers in kept["number"].numpy().reshape(-1, LENGTH):
         assert len(set(numbers)) == len(numbers)
-
-
-@pytest.mark.parametrize("count", [2, 9])
-def test_the_best_members_up_to_a_border(count):
-    rng = np.random.default_rng(1)
-    query, key = rng.normal(size=[4, 3]), rng.normal(size=[6, 3])
-    number = np.array([3, -1, 0, 1, 2, 4])
-    border = np.array([4, 1, 0, -1])
-    logits, places = best_members(
-        *map(tf.constant, (query, border)), {"key": tf.constant(key), "number": number}, count
-    )
-    for row in range(4):
-        seen = [j for j in range(6) if 0 <= number[j] <= border[row]]
-        expected = sorted(seen, key=lambda j: -query[row] @ key[j])[:count]
-        found = logits[row].numpy() > -1e29
-        np.testing.assert_array_equal(places[row].numpy()[found], expected)
-        np.testing.assert_allclose(logits[row].numpy()[found], key[expected] @ query[row])

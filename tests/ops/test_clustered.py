@@ -49,15 +49,6 @@ def test_no_queries_and_no_keys():
             assert all(np.all(np.isfinite(x)) for x in gradients.values())
 
 
-def test_all_keys_at_the_top_are_full_attention():
-    inputs, groups = arrays(13)
-    checks.holds(
-        lambda **given: clustered_attention(**given, num_clusters=3, groups=groups, top_k=13),
-        reference.full,
-        inputs,
-    )
-
-
 @pytest.mark.parametrize(
     "options, message",
     [

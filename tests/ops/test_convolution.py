@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.convolution import causal_convolution, last_vectors
+from rt_keras.ops.convolution import causal_convolution
 from tests.ops import checks, reference
 
 
@@ -20,26 +20,6 @@ def test_equation(length, kind):
     x = np.where(mask[:, None, :, None], x, np.nan)
     expected = reference.convolved(x, kernel, mask)
     np.testing.assert_allclose(causal_convolution(x, kernel, mask=mask), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("split", [0, 1, 2, 6])
-@pytest.mark.parametrize("width", [1, 4])
-def test_one_part_continues_another(split, width):
-    x, kernel = arrays(7, width)
-    before = last_vectors(x, split, width - 1)
-    found = causal_convolution(x[:, :, split:], kernel, before=before)
-    np.testing.assert_array_equal(found, causal_convolution(x, kernel)[:, :, split:])
-
-
-@pytest.mark.parametrize("counts", [4, [4, 0]])
-def test_last_vectors_include_those_before(counts):
-    x, _ = arrays(7, 1)
-    first, second = tf.split(tf.constant(x), [2, 5], axis=2)
-    before = last_vectors(first, 2, 3)
-    found = last_vectors(second, tf.constant(counts), 3, before=before)
-    for row, count in enumerate(np.broadcast_to(counts, 2)):
-        expected = last_vectors(x, 2 + count, 3)
-        np.testing.assert_array_equal(found[row], expected[row])
 
 
 def test_lower_precision():

@@ -10,28 +10,31 @@ HIDDEN, TABLE, BIAS = (RNG.normal(size=shape) for shape in ((2, 5, 4), (7, 4), (
 LABELS, WEIGHTS = RNG.integers(0, 7, [2, 5]), RNG.normal(size=(2, 5))
 
 
-def one_after_another(bias=BIAS):
+def one_after_another(bias=BIAS, cap=None):
     """Losses, likeliest labels, and the gradients of the losses' weighted sum."""
     losses, likeliest = np.zeros([2, 5]), np.zeros([2, 5], int)
     of_hidden, of_table, of_bias = (np.zeros_like(x) for x in (HIDDEN, TABLE, BIAS))
     for row, i in np.ndindex(2, 5):
-        logits = TABLE @ HIDDEN[row, i] + bias
+        logits, slope = TABLE @ HIDDEN[row, i] + bias, 1.0
+        if cap is not None:
+            logits = cap * np.tanh(logits / cap)
+            slope = 1 - (logits / cap) ** 2
         softmax = np.exp(logits) / np.exp(logits).sum()
         losses[row, i] = -np.log(softmax[LABELS[row, i]])
         likeliest[row, i] = np.argmax(logits)
-        of_logits = WEIGHTS[row, i] * (softmax - np.eye(7)[LABELS[row, i]])
+        of_logits = WEIGHTS[row, i] * (softmax - np.eye(7)[LABELS[row, i]]) * slope
         of_hidden[row, i] = of_logits @ TABLE
         of_table += np.outer(of_logits, HIDDEN[row, i])
         of_bias += of_logits
     return losses, likeliest, of_hidden, of_table, of_bias
 
 
-def computed(chunk_size, hidden, table, bias=None):
-    inputs = [hidden, table] + ([] if bias is None else [bias])
+def computed(inputs, chunk_size=3, **options):
+    hidden, table, bias = inputs if len(inputs) == 3 else (*inputs, None)
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         losses, likeliest = chunked_cross_entropy(
-            hidden, table, tf.constant(LABELS), bias, chunk_size
+            hidden, table, tf.constant(LABELS), bias, chunk_size, **options
         )
         loss = tf.reduce_sum(losses * tf.cast(WEIGHTS, tf.float32))
     return losses, likeliest, *tape.gradient(loss, inputs)
@@ -42,56 +45,28 @@ def tensors(dtype="float32"):
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 10, 16])
-def test_losses_and_gradients_are_those_of_the_equation(chunk_size):
-    for found, expected in zip(computed(chunk_size, *tensors()), one_after_another()):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("biased, cap", [(True, None), (False, None), (True, 1.5)])
+def test_losses_and_gradients_are_those_of_the_equation(chunk_size, biased, cap):
+    found = computed(tensors()[: 2 + biased], chunk_size, soft_cap=cap)
+    for x, expected in zip(found, one_after_another(BIAS * biased, cap)):
+        np.testing.assert_allclose(x, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_compiled_for_any_shape():
     spec = [tf.TensorSpec(shape) for shape in ([None, None, 4], [7, 4], [7])]
-    function = tf.function(
-        lambda *inputs: computed(3, *inputs), input_signature=spec, jit_compile=True
-    )
+    function = tf.function(lambda *x: computed(x), input_signature=spec, jit_compile=True)
     for found, expected in zip(function(*tensors()), one_after_another()):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_without_bias():
-    hidden, table, _ = tensors()
-    for found, expected in zip(computed(3, hidden, table), one_after_another(bias=0.0)):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("chunk_size", [3, 10])
-def test_logits_with_a_soft_cap(chunk_size):
-    inputs, labels = tensors(), tf.constant(LABELS)
-
-    def whole(hidden, table, bias):
-        logits = 1.5 * tf.tanh((tf.einsum("bnd,vd->bnv", hidden, table) + bias) / 1.5)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-
-    def chunked(hidden, table, bias):
-        return chunked_cross_entropy(hidden, table, labels, bias, chunk_size, soft_cap=1.5)[0]
-
-    found = []
-    for function in (whole, chunked):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            losses = function(*inputs)
-            loss = tf.reduce_sum(losses * tf.cast(WEIGHTS, tf.float32))
-        found.append([losses, *tape.gradient(loss, inputs)])
-    for expected, of_chunks in zip(*found):
-        np.testing.assert_allclose(of_chunks, expected, rtol=1e-5, atol=1e-5)
-
-
 def test_bfloat16_is_summed_in_float32():
-    found = computed(3, *tensors("bfloat16"))
+    found = computed(tensors("bfloat16"))
     assert found[0].dtype == tf.float32
     assert [x.dtype for x in found[2:]] == [tf.bfloat16] * 3
     for x, expected in zip(found, one_after_another()):
         np.testing.assert_allclose(tf.cast(x, tf.float64), expected, rtol=0.05, atol=0.05)
     hidden, table, bias = tensors()
-    mixed = computed(3, tf.cast(hidden, tf.bfloat16), table, bias)
+    mixed = computed([tf.cast(hidden, tf.bfloat16), table, bias])
     assert mixed[3].dtype == tf.float32
 
 

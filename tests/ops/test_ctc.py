@@ -1,11 +1,6 @@
-import itertools
-
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rt_keras.ops.ctc import ctc_loss
 
@@ -70,17 +65,6 @@ def test_losses_are_those_of_the_recursion_and_gradients_those_of_small_differen
         np.testing.assert_allclose(found[:, *place], expected, rtol=0, atol=1e-4)
 
 
-def test_losses_and_gradients_are_those_of_keras():
-    def of_keras(labels, logits):
-        counts = np.sum(labels != 0, axis=1)
-        return keras.ops.ctc_loss(labels, logits, counts, np.full(4, 9), mask_index=0)
-
-    for ours, theirs in zip(
-        losses_and_gradient(LABELS, LOGITS), losses_and_gradient(LABELS, LOGITS, of_keras)
-    ):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
-
-
 def test_labels_may_be_floats_and_have_more_padding():
     expected = ctc_loss(LABELS, LOGITS)
     np.testing.assert_array_equal(ctc_loss(LABELS.astype("float32"), LOGITS), expected)
@@ -92,20 +76,6 @@ def test_the_blank_may_be_another_class():
     labels = np.where(LABELS == 0, 3, LABELS - 1)
     moved = np.concatenate([LOGITS[:, :, 1:], LOGITS[:, :, :1]], axis=2)
     np.testing.assert_allclose(ctc_loss(labels, moved, 3), ctc_loss(LABELS, LOGITS), rtol=1e-6)
-
-
-@settings(max_examples=10)
-@given(st.integers(0, 2**31), st.integers(1, 4), st.sampled_from([0.1, 1.0, 10.0]))
-def test_one_of_all_texts_is_certain(seed, length, scale):
-    texts = [
-        (*text, *[0] * (4 - count))
-        for count in range(length + 1)
-        for text in itertools.product([1, 2], repeat=count)
-    ]
-    logits = scale * np.random.default_rng(seed).normal(size=[1, length, 3])
-    losses = ctc_loss(texts, np.repeat(logits, len(texts), axis=0))
-    # 31 probabilities, each with the rounding of float32.
-    np.testing.assert_allclose(np.sum(np.exp(-losses)), 1.0, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("labels", [(1, 1, 0), (1, 2, 1)])
@@ -130,12 +100,6 @@ def test_logits_that_are_almost_certain():
     np.testing.assert_allclose(gradient[:, 9:], 0.0, rtol=0, atol=1e-5)
 
 
-def test_xla():
-    compiled = tf.function(losses_and_gradient, jit_compile=True)
-    for found, expected in zip(compiled(LABELS, LOGITS), losses_and_gradient(LABELS, LOGITS)):
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-
-
 def test_a_single_position():
     losses, gradient = losses_and_gradient([[2, 0], [0, 0]], LOGITS[:2, :1])
     log_p = log_softmax(LOGITS[:2, 0])
@@ -144,15 +108,18 @@ def test_a_single_position():
     np.testing.assert_allclose(gradient[:, 0], expected, rtol=0, atol=1e-5)
 
 
-def test_compiled_for_any_shape():
-    spec = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 4])]
-    function = tf.function(ctc_loss, input_signature=spec, jit_compile=True)
-    found = function(tf.constant(LABELS, tf.int32), tf.constant(LOGITS, tf.float32))
-    np.testing.assert_allclose(found, ctc_loss(LABELS, LOGITS), rtol=1e-5)
-
-
 def test_half_precision_is_summed_in_float32():
     losses = ctc_loss(LABELS, tf.cast(LOGITS, tf.bfloat16))
     assert losses.dtype == tf.float32
     rounded = tf.cast(tf.cast(LOGITS, tf.bfloat16), tf.float32)
     np.testing.assert_allclose(losses, ctc_loss(LABELS, rounded), rtol=1e-6)
+
+
+def test_compiled_for_any_shape():
+    spec = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None, 4])]
+    compiled = tf.function(
+        lambda *x: losses_and_gradient(*x), input_signature=spec, jit_compile=True
+    )
+    given = tf.constant(LABELS, tf.int32), tf.constant(LOGITS, tf.float32)
+    for found, expected in zip(compiled(*given), losses_and_gradient(*given)):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)

@@ -153,3 +153,39 @@ def test_no_tensor_has_all_pairs_of_positions(name, length, arrays, options, mos
     shared = case.shared is True
     inputs = case.arrays(length=length, shared=shared, batch=1, **arrays)
     assert checks.largest_tensor(case.op, inputs, **options) <= most * length < length**2
+
+
+@pytest.mark.parametrize(
+    "name, length, arrays, options, most",
+    [
+        # Two lists of positions at most.
+        ("full", 256, {}, {}, 2 * 256),
+        ("full", 256, {"far": 5}, {}, 2 * 256),
+        ("strided", 8 * 32, {}, {"stride": 8}, 32**2),
+    ],
+)
+def test_the_causal_mask_is_no_constant_of_the_program(name, length, arrays, options, most):
+    inputs = checks.arrays(length, batch=1, **arrays)
+    assert checks.largest_constant(CASES[name].op, inputs, **options, causal=True) <= most
+
+
+SHIFTED = {"routed_key": "previous_query"}
+
+
+@pytest.mark.parametrize(
+    "name, keys, given, message",
+    [
+        ("strided", 7, {}, "query of length 5, key of length 7"),
+        ("nearest", 7, {}, '"nearest".*query of length 5, key of length 7'),
+        ("nearest", 5, SHIFTED, "needs key=None and block_size=None"),
+        ("nearest", 5, {**SHIFTED, "key": None, "block_size": 4}, "key=None and block_size=None"),
+        ("causal clustered", 7, {}, "as many keys as queries.*length 5, value of length 7"),
+        ("gated delta", 7, {}, "as many keys as queries.*length 5, value of length 7"),
+        ("lsh", 5, {}, "takes no key"),
+    ],
+)
+def test_keys_and_values_that_do_not_fit(name, keys, given, message):
+    case = CASES[name]
+    inputs = checks.tensors(case.arrays(length=5, keys=keys))
+    with pytest.raises(ValueError, match=message):
+        case.op(**{**inputs, **case.options, **given})

@@ -4,11 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops import full_attention
 from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
-from tests.ops import checks, decode_checks
-
-
-def make_cache(key, value, count):
-    return full_cache(key, value, max_length=16)
+from tests.ops import checks
 
 
 @pytest.mark.parametrize("options", [{}, {"far": 3}], ids=str)
@@ -24,12 +20,6 @@ def test_recall(options, padding):
         found = full_cross_step(beams, position=position, key_mask=mask, **inputs)
         for beam in (found[:, :, 0], found[:, :, 1]):
             np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
-
-
-def test_rows_at_positions_of_their_own():
-    decode_checks.rows_at_own_positions(
-        make_cache, full_step, full_attention, checks.arrays(16, far=3), [3, 9]
-    )
 
 
 def test_a_position_behind_the_end():

@@ -65,38 +65,6 @@ def in_steps(inputs, state):
     return tf.concat(outputs, axis=2), state
 
 
-def test_a_step_of_padding_keeps_the_state():
-    inputs, state = checks.tensors(arrays(1)), tf.constant(first_state())
-    _, after = gated_delta_step(**inputs, state=state, count=tf.constant([0, 1]))
-    np.testing.assert_array_equal(after[0], state[0])
-    assert np.all(after[1] != state[1])
-
-
-@pytest.mark.parametrize("ends", [[13], [1, 2, 9, 13], [4, 8, 13]], ids=str)
-def test_chunks_are_one_pass(ends):
-    inputs, outputs, state = checks.tensors(arrays(13)), [], None
-    for start, end in zip([0, *ends], ends):
-        chunk = {name: x[:, :, start:end] for name, x in inputs.items()}
-        output, state = gated_delta_rule(
-            **chunk, block_size=4, initial_state=state, return_state=True
-        )
-        outputs.append(output)
-    expected, last = gated_delta_rule(**inputs, block_size=4, return_state=True)
-    np.testing.assert_allclose(tf.concat(outputs, axis=2), expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(state, last, rtol=0, atol=1e-12)
-
-
-def test_padding_on_the_right_keeps_the_state():
-    inputs, counts = arrays(9), np.array([3, 7])
-    mask = np.arange(9) < counts[:, None]
-    options = {"block_size": 4, "initial_state": first_state(), "return_state": True}
-    _, state = gated_delta_rule(**inputs, key_mask=mask, **options)
-    for row, count in enumerate(counts):
-        part = {name: x[:, :, :count] for name, x in inputs.items()}
-        _, expected = gated_delta_rule(**part, **options)
-        np.testing.assert_allclose(state[row], expected[row], rtol=0, atol=1e-12)
-
-
 def test_decays_that_underflow():
     inputs = arrays(40)
     inputs["log_decay"] *= 100
@@ -112,10 +80,3 @@ def test_equal_keys():
     inputs["log_decay"] *= 0
     output, _ = checks.run(gated_delta_rule, inputs, {}, dtype=tf.float32)
     np.testing.assert_allclose(output, reference.gated_delta(**inputs), rtol=0, atol=1e-4)
-
-
-def test_bad_lengths():
-    inputs = arrays(5)
-    inputs |= {name: arrays(7)[name] for name in ("key", "value")}
-    with pytest.raises(ValueError, match="as many keys as queries.*length 5, value of length 7"):
-        gated_delta_rule(**inputs)

@@ -101,12 +101,6 @@ def test_padding(kind):
     np.testing.assert_allclose(found, equation_of(kind)(**inputs, mask=mask), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["local", "nearest"])
-def test_the_future_does_not_change_the_past(kind):
-    for start in (3, 6, 7):
-        assert checks.past_is_untouched(op_of(kind), inputs_of(kind), start, causal=True)
-
-
 def test_bfloat16():
     inputs = checks.tensors(inputs_of("local"), tf.bfloat16)
     found = op_of("local")(**inputs)

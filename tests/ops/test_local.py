@@ -26,26 +26,6 @@ def test_bad_windows(length, keys, options, message):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_is_seen_in_an_image(causal):
-    # 3 x 3 blocks of one position each: all neighbors, or the previous ones in reading order.
-    options = {"block_size": 1, "grid": (3, 3), "causal": causal}
-    attention = checks.attention_of(local_attention, checks.arrays(9), options)[0, 0]
-    seen = [np.flatnonzero(row).tolist() for row in attention]
-    if causal:
-        assert (seen[3], seen[4], seen[8]) == ([0, 1, 3], [0, 1, 2, 3, 4], [4, 5, 7, 8])
-    else:
-        assert (seen[3], seen[4]) == ([0, 1, 3, 4, 6, 7], list(range(9)))
-
-
-def test_causality_of_a_grid():
-    inputs = checks.arrays(12, far=3)
-    options = {"block_size": 2, "grid": (2, 3), "look_back": (1, 2)}
-    for start in (1, 6, 11):
-        assert checks.past_is_untouched(local_attention, inputs, start, causal=True, **options)
-    assert not checks.past_is_untouched(local_attention, inputs, 6, **options)
-
-
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("before, look_back", [(3, 1), (3, 2), (6, 2)])
 def test_keys_before(causal, before, look_back):
     inputs, mask = checks.arrays(13), checks.mask("scattered", 13)

@@ -25,13 +25,3 @@ def test_of_equal_scores_the_first_positions_are_taken(scores, count, longest, s
     keys = np.where(mask[0], np.array(scores), -np.inf)
     expected = np.argsort(-keys, kind="stable")[:count]
     assert sorted(found[0, 0, 0].numpy()) == sorted(expected)
-
-
-@pytest.mark.parametrize("clusters", [1, 3])
-def test_long_rows_compiled(clusters, monkeypatch):
-    monkeypatch.setattr(members, "LONGEST_ROW", 10)
-    scores = tf.random.stateless_normal([2, 2, clusters, 35], [0, 0])
-    found = tf.function(members.top_members, jit_compile=True)(scores, None, 12)
-    assert found.shape == [2, 2, clusters, 12]
-    expected = np.argsort(-scores.numpy(), axis=-1)[..., :12]
-    np.testing.assert_array_equal(np.sort(found, -1), np.sort(expected, -1))

@@ -1,23 +1,6 @@
 import numpy as np
 
 from rt_keras.ops.random import random_scores
-from tests.ops import cases, checks
-
-
-def members(heads=2, **inputs):
-    """Mask of the keys that any query of each head sees, `[batch, heads, keys]`."""
-    options = {"num_clusters": 3, "window_size": 5}
-    inputs = checks.arrays(30, heads=heads, **inputs)
-    return checks.attention_of(cases.random, inputs, options).any(axis=2)
-
-
-def test_members_depend_on_nothing_but_the_seed_of_the_head():
-    found = members()
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found, members(seed=1))
-    assert np.any(found[0, 0] != found[0, 1])
-    other = members(heads=4)
-    np.testing.assert_array_equal(found, other[:, :2])
 
 
 def test_draws_are_even_and_independent():

@@ -204,28 +204,12 @@ def test_compiled_by_xla(case, in_tiles, request):
     checks.holds_compiled(attention, inputs, **options, causal=True)
 
 
-@pytest.mark.slow
-def test_the_future_changes_nothing():
-    options = {**CASES["nodes"], "causal": True}
-    for start in (1, 9, 30):
-        inputs = checks.arrays(LENGTH, batch=1)
-        assert checks.past_is_untouched(attention, inputs, start, **options)
-    assert not checks.past_is_untouched(attention, inputs, 9, **CASES["nodes"])
-
-
 @pytest.mark.parametrize("dtype, atol", [(tf.float32, 1e-5), (tf.bfloat16, 0.06)])
 def test_lower_precision(dtype, atol):
     # All blocks are read, so that rounding cannot change which.
     options = {**CASES["more blocks than there are"], "by_content": False, "causal": True}
     inputs = checks.arrays(29, batch=1)
     checks.holds_in_lower_precision(attention, loop, inputs, dtype, atol, **options)
-
-
-def test_a_memory_of_all_positions_changes_nothing():
-    inputs = checks.tensors(checks.arrays(LENGTH))
-    expected = attention(**inputs, **CONTENT, causal=True)
-    found = attention(**inputs, **CONTENT, memory_length=48, causal=True)
-    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -292,27 +276,3 @@ def test_tiles_have_the_logsumexp_of_gathered_blocks(monkeypatch):
     expected = selected_blocks_attention(**inputs, **CONTENT, causal=True)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
-
-
-def test_a_key_that_no_window_has_is_found():
-    """A distant key with the highest score is read, regardless of the others."""
-    rng = np.random.default_rng(0)
-    key = rng.normal(size=[1, 1, 256, 8])
-    query = rng.normal(size=[1, 1, 256, 8])
-    value = np.zeros([1, 1, 256, 1])
-    key[0, 0, 37] *= 20 / np.linalg.norm(key[0, 0, 37])
-    value[0, 0, 37] = 1.0
-    query[0, 0, 255] = 5 * key[0, 0, 37]
-    for by_content in (True, False):
-        output = attention(
-            query=tf.constant(query),
-            key=tf.constant(key),
-            value=tf.constant(value),
-            block_size=4,
-            num_blocks=1,
-            segment_size=32,
-            window=(32, 1),
-            by_content=by_content,
-            causal=True,
-        )
-        assert output[0, 0, 255, 0] > 0.99

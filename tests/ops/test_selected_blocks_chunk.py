@@ -3,14 +3,11 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import selected_blocks_chunk
-from rt_keras.ops.blocks import take_places
 from tests.ops import checks, chunk_checks
 from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
 
 # With short slices, rings have 32 to 40 places, and are overwritten several times.
 LONG = 102
-# Chunks of the others are compared end to end.
-RINGS = ("memory", "memory of nodes")
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +45,6 @@ def test_chunks_are_one_pass(case, fewest, monkeypatch):
     ends = [1, 2, 15, 16, 17, 24, 40, 45]
     found, _ = chunk_checks.in_chunks(cache, chunk, inputs, ends, **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    chunk_checks.rows_at_own_positions(cache, chunk, inputs, [7, 20], 19, **options)
 
 
 def test_a_cache_of_some_positions_is_that_of_chunks():
@@ -79,7 +75,9 @@ def expected(long_inputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case, slice_length", [*((case, 1) for case in RECENT), (RINGS[1], 20)])
+@pytest.mark.parametrize(
+    "case, slice_length", [*((case, 1) for case in RECENT), ("memory of nodes", 20)]
+)
 def test_chunks_of_a_ring_are_one_pass(case, slice_length, long_inputs, expected, monkeypatch):
     """Unaligned chunks, among them one that is longer than the ring."""
     monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", slice_length)
@@ -88,39 +86,6 @@ def test_chunks_of_a_ring_are_one_pass(case, slice_length, long_inputs, expected
     ends = [1, 15, 16, 17, 24, 70, 78, LONG]
     found, _ = chunk_checks.in_chunks(cache, chunk, long_inputs, ends, **options)
     np.testing.assert_allclose(found, expected[case], rtol=0, atol=1e-12)
-    if case in RINGS:
-        inputs = (long_inputs, [43, 66], 12)
-        chunk_checks.rows_at_own_positions(cache, chunk, *inputs, **options)
-
-
-@pytest.mark.parametrize(
-    "case, jit_compile",
-    [("memory of nodes", False), pytest.param("memory", True, marks=pytest.mark.slow)],
-)
-def test_steps_of_a_ring_are_one_pass(case, jit_compile, long_inputs, expected):
-    """From a prompt that is longer than the ring, with rows at different positions."""
-    options, x = RECENT[case], checks.tensors(long_inputs)
-    starts = np.array([82, 87])
-    cache = new_cache(options, x["key"], x["value"], tf.constant(starts, tf.int32))
-
-    @tf.function(jit_compile=jit_compile)
-    def step(query, key, value, cache, position, count):
-        return chunk(query, key, value, cache, position, count=count, **options)
-
-    position, number = starts, 0
-    while np.any(position < LONG):
-        number += 1
-        count = ((np.arange(2) + number) % 3 > 0) & (position < LONG)
-        places = np.minimum(position, LONG - 1)[:, None]
-        one = [take_places(x[name], places) for name in ("query", "key", "value")]
-        at = (tf.constant(position, tf.int32), tf.constant(count, tf.int32))
-        output, after = step(*one, cache, *at)
-        for row in np.flatnonzero(count):
-            wanted = expected[case][row, :, position[row]]
-            np.testing.assert_allclose(output[row, :, 0], wanted, rtol=0, atol=1e-12)
-        for name, kept in cache.items():
-            np.testing.assert_array_equal(after[name][~count], kept[~count])
-        cache, position = after, position + count
 
 
 @pytest.mark.parametrize("counts", [[90, 90], [87, 31], [8, 0]])
