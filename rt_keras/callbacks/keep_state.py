@@ -98,7 +98,7 @@ class KeepState(keras.callbacks.Callback):
         raise Stopped(number, self._saved_step)
 
     def _save(self, between_epochs=False):
-        arrays = {name: _snapshot(variable) for name, variable in self._variables().items()}
+        arrays = {name: tf.convert_to_tensor(x) for name, x in self._variables().items()}
         values = {name: callback.values for name, callback in self._with("values")}
         if self._workers.is_chief:
             values = {"callbacks": values, "between_epochs": between_epochs, **self.extra_values()}
@@ -148,11 +148,3 @@ class KeepState(keras.callbacks.Callback):
 
     def _with(self, attribute):
         return [(type(x).__name__, x) for x in self.callbacks if hasattr(x, attribute)]
-
-
-def _snapshot(variable):
-    """Returns the current value of a variable in host memory."""
-    if isinstance(variable, keras.Variable):
-        variable = variable.value
-    with tf.device("CPU:0"):
-        return tf.identity(tf.convert_to_tensor(variable))
