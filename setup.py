@@ -17,7 +17,6 @@ BASE = [
     # Progress bars and tables; Keras brings it too.
     "rich>=13,<16",
     "tensorflow-text>=2.20.1,<2.22",
-    # Locks on folders. From 4.2 on, whoever asks in vain leaves the owner's name in the file.
     # The published configurations; KerasHub brings it too.
     "pyyaml>=6,<7",
 ]

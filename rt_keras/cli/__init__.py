@@ -15,20 +15,20 @@ from rt_keras import __version__, files
 from rt_keras.options import add_commands
 
 COMMANDS = {
+    "quickstart": "train and use a small model in about five minutes",
     "configs": "list the published configurations",
     "train": "train a model",
     "evaluate": "score a model on held-out texts or images",
     "generate": "continue or translate a text, or complete an image",
     "transcribe": "write down what is said in sound files",
+    "export": "write a model as a SavedModel",
+    "convert": "import checkpoints of other projects",
+    "adapt": "give a pretrained model other heads",
     "index": "make an index of documents for retrieval",
     "ask": "answer questions from the passages of an index",
-    "export": "write a model as a SavedModel",
-    "adapt": "give a pretrained model other heads",
-    "convert": "import checkpoints of other projects",
     "analyze": "inspect the attention of a model",
     "benchmark": "measure speed, memory and learning",
     "tpu-check": "compile a training step for Cloud TPU",
-    "quickstart": "train and use a small model in about five minutes",
 }
 
 
