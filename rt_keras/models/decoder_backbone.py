@@ -34,8 +34,6 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
     # Arguments that are head groups, and the attention that uses them; see `head_kind.Place`.
     attention_of_groups = {"head_groups": "decoder"}
     _embedding_cls = RoutingTransformerEmbedding
-    # Arguments of the embedding that are not arguments of the backbone.
-    _embedding_options = {}
 
     def _make_layers(self, arguments):
         """Stores the arguments of a constructor and creates the decoder's layers from them."""
@@ -57,7 +55,6 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
         names = inspect.signature(self._embedding_cls.__init__).parameters
         return self._embedding_cls(
             **{name: getattr(self, name) for name in names if name in self._kept_arguments},
-            **self._embedding_options,
             kernel_initializer=self.block_options["kernel_initializer"],
             dtype=dtype,
             name="embedding",

@@ -54,7 +54,7 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerEncoderBackbone(
-    ...     vocabulary_size=259,
+    ...     vocabulary_size=258,
     ...     num_layers=2,
     ...     hidden_dim=32,
     ...     intermediate_dim=64,
