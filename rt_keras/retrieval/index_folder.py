@@ -71,7 +71,7 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
     >>> folder, index = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     >>> _ = (folder / "sky.txt").write_text("The sky is blue. The sea is deep.")
     >>> backbone = models.RoutingTransformerEncoderBackbone(
-    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    ...     258, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
     >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
     >>> index = read_index(build_index(folder, retriever, index))
@@ -169,7 +169,7 @@ def read_index(folder):
     >>> folder, index = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     >>> _ = (folder / "sky.txt").write_text("The sky is blue.")
     >>> backbone = models.RoutingTransformerEncoderBackbone(
-    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    ...     258, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 24)
     >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
     >>> read_index(build_index(folder, retriever, index)).passages
@@ -202,7 +202,7 @@ class Index:
 
     >>> from rt_keras import data, layers, models
     >>> backbone = models.RoutingTransformerEncoderBackbone(
-    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    ...     258, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
     >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
     >>> texts = ["blue sky", "deep sea"]

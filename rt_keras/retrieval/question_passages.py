@@ -41,7 +41,7 @@ def retrieve(index, name, directory, output, num_passages, num_negatives=0, data
     >>> from rt_keras import data, layers, models
     >>> from rt_keras.retrieval import ExactIndex, Index
     >>> backbone = models.RoutingTransformerEncoderBackbone(
-    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    ...     258, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
     >>> retriever = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
     >>> texts = ["blue sky", "deep sea"]

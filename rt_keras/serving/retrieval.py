@@ -21,7 +21,7 @@ def embedding_function(model):
 
     >>> from rt_keras import data, layers, models
     >>> backbone = models.RoutingTransformerEncoderBackbone(
-    ...     259, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
+    ...     258, 1, 8, 16, [layers.LocalHeads(2, block_size=4)])
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(data.ByteTokenizer(), 20)
     >>> embed = embedding_function(models.RoutingTransformerTextEmbedder(backbone, preprocessor))
     >>> embed(tf.constant(["abc", ""]))["embeddings"].shape
@@ -57,7 +57,7 @@ def answering_function(reader, index):
     >>> from rt_keras import data, layers, models
     >>> from rt_keras.retrieval import ExactIndex, Index
     >>> heads, tokenizer = [layers.LocalHeads(2, block_size=4)], data.ByteTokenizer()
-    >>> encoder = models.RoutingTransformerEncoderBackbone(259, 1, 8, 16, heads)
+    >>> encoder = models.RoutingTransformerEncoderBackbone(258, 1, 8, 16, heads)
     >>> preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(tokenizer, 20)
     >>> retriever = models.RoutingTransformerTextEmbedder(encoder, preprocessor)
     >>> passages = [{"document": "sky.txt", "title": "", "text": "The sky is blue."}]
