@@ -266,19 +266,6 @@ def build_cache(model, token_ids):
 # TensorFlow.
 
 
-def function_in(graph, name):
-    """Returns a function that a graph calls.
-
-    Args:
-        graph: a `tf.Graph`.
-        name: string, the name of the function.
-
-    Returns:
-        An object whose `graph` is the graph of the function.
-    """
-    return graph._get_function(name)
-
-
 def traced_for_saving(function):
     """Traces a function as `tf.saved_model.save` does, which would otherwise trace it again.
 

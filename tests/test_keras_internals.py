@@ -209,14 +209,6 @@ def test_prompts_are_read_into_a_cache(family):
     np.testing.assert_allclose(logits[:, 0], all_logits[:, -1], atol=1e-4)
 
 
-def test_a_function_of_a_graph_has_a_graph():
-    inner = tf.function(lambda x: x + 1)
-    outer = tf.function(lambda x: inner(x)).get_concrete_function(tf.TensorSpec([]))
-    (call,) = [x for x in outer.graph.get_operations() if x.type.endswith("PartitionedCall")]
-    found = keras_internals.function_in(outer.graph, call.get_attr("f").name)
-    assert "AddV2" in [operation.type for operation in found.graph.get_operations()]
-
-
 def test_a_function_is_traced_once_before_it_is_saved(tmp_path):
     traced, kept = [], tf.Module()
 

@@ -28,7 +28,6 @@ COMMANDS = {
     "ask": "answer questions from the passages of an index",
     "analyze": "inspect the attention of a model",
     "benchmark": "measure speed, memory and learning",
-    "tpu-check": "compile a training step for Cloud TPU",
 }
 
 

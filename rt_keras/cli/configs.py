@@ -27,14 +27,12 @@ def main(args):
 
 def _list_configs():
     """Prints the name of each configuration, its causality, and the first comment of its file."""
-    from rt_keras.keys import read_section
-    from rt_keras.models.model_section import is_strictly_causal
-    from rt_keras.training.config import ModelConfig
+    from rt_keras.training.config import load_config
+    from rt_keras.training.experiment import Experiment
 
     found = {}
     for name in config_files.published_names():
-        values = config_files.read_config(name)["model"]
-        causal = is_strictly_causal(read_section(ModelConfig, values, "model."))
+        causal = Experiment(load_config(name)).is_strictly_causal
         found[name] = {"summary": config_files.read_summary(name), "strictly_causal": causal}
     rows = [
         (name, "yes" if config["strictly_causal"] else "no", config["summary"])
