@@ -38,9 +38,6 @@ PLOT = ["matplotlib>=3.8,<4"]
 SPEECH = ["soundfile>=0.13,<0.15", "scipy>=1.13,<2", "jiwer>=4,<5"]
 # The scores of long answers, and the search for words in passages.
 RETRIEVAL = ["rouge>=1.0.1,<2", "bm25s>=0.2,<0.4"]
-# The TPU compiler, in the versions known to take what TensorFlow 2.20 gives them; it compiles the
-# training step of a configuration.
-TPU_CHECK = [*TRAIN, "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"]
 
 # The site in `docs`. Its reference has the pages of what needs the other extras too.
 DOCS = [
@@ -67,7 +64,6 @@ EXTRAS = {
     # What `rt-keras benchmark` compares with. It also measures pytorch-fast-transformers where
     # that is installed; building it takes a C++ compiler and, beside an nvcc, a CUDA toolkit.
     "rivals": ["torch>=2.13,<3", "routing-transformer>=1.6.1,<2"],
-    "tpu-check": TPU_CHECK,
     "docs": DOCS,
     "test": [
         *TRAIN,
@@ -130,7 +126,7 @@ setup(
     # The YAML files of configs/ are installed as rt_keras/configs/.
     packages=[*find_packages(include=["rt_keras", "rt_keras.*"]), "rt_keras.configs"],
     package_dir={"rt_keras.configs": "configs"},
-    package_data={"rt_keras.configs": ["*.yaml"], "rt_keras.convert": ["*.yaml"]},
+    package_data={"rt_keras.configs": ["*.yaml"], "rt_keras.convert.t2t": ["*.yaml"]},
     install_requires=on_supported(BASE),
     extras_require={extra: on_supported(needed) for extra, needed in EXTRAS.items()},
     entry_points={"console_scripts": ["rt-keras = rt_keras.__main__:run"]},

@@ -2,8 +2,8 @@
 
 If Keras is already imported, this package imports its layers and models, so that Keras can find
 them by name when it loads a saved model. Otherwise `rt_keras.layers`, `rt_keras.models`, ... are
-imported on first use, so that `rt-keras --help` is fast. In that case, import `rt_keras.models`
-before Keras loads a model.
+imported on first use, so that `rt-keras --help` is fast. In that case, import `rt_keras.models`, or
+`rt_keras.convert` for a model that it has imported, before Keras loads a model.
 
 >>> import rt_keras
 >>> rt_keras.layers.RoutingHeads.__name__
@@ -36,4 +36,5 @@ def __dir__():
 
 
 if "keras" in sys.modules:
-    importlib.import_module("rt_keras.models")
+    # With the models, and with the heads of imported ones.
+    importlib.import_module("rt_keras.convert")

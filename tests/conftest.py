@@ -151,14 +151,14 @@ def t2t_vocabulary():
 @pytest.fixture(params=["bytes", "sentence_piece", "word_piece", "t2t_subwords", "words"])
 def tokenizer(request):
     """Each of the tokenizers in turn."""
-    from rt_keras import data
+    from rt_keras import convert, data
 
     if request.param == "bytes":
         return data.ByteTokenizer()
     if request.param == "sentence_piece":
         return data.SentencePieceTokenizer(request.getfixturevalue("sentence_piece_model"))
     if request.param == "t2t_subwords":
-        return data.T2TSubwordTokenizer(request.getfixturevalue("t2t_vocabulary"))
+        return convert.T2TSubwordTokenizer(request.getfixturevalue("t2t_vocabulary"))
     if request.param == "words":
         words = ["the", "quick", "fox", "dog", "jumps", "jumps,", "jumps."]
         return data.WordTokenizer(["<pad>", "<EOS>", "<unk>", *words])

@@ -12,9 +12,8 @@ ROOT = Path(rt_keras.__file__).parent
 FLOORS = [
     ("ops",),
     ("layers",),
-    ("t2t",),
     ("models", "callbacks", "data"),
-    ("training", "retrieval", "serving", "convert", "analysis", "benchmarks", "tpu"),
+    ("training", "retrieval", "serving", "convert", "analysis", "benchmarks"),
     ("cli",),
 ]
 
@@ -87,7 +86,7 @@ def test_keras_hub_and_the_training_stack_stay_above():
     for path in ROOT.rglob("*.py"):
         folder = path.relative_to(ROOT).parts[0]
         packages = {name.split(".")[0] for name in imported(path) if name}
-        if folder in ("ops", "layers", "t2t"):
+        if folder in ("ops", "layers"):
             assert "keras_hub" not in packages, path
-        if folder in ("ops", "layers", "t2t", "models", "callbacks", "data"):
+        if folder in ("ops", "layers", "models", "callbacks", "data"):
             assert "official" not in packages, path

@@ -9,8 +9,8 @@ import keras
 import pytest
 
 import rt_keras
+from rt_keras.convert.t2t.heads import T2TLocalHeads
 from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
-from rt_keras.t2t import T2TLocalHeads
 
 
 @pytest.mark.slow

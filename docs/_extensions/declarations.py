@@ -45,14 +45,12 @@ class PublishedConfigurations(Generated):
 
     def lines(self):
         """Markdown."""
-        from rt_keras.keys import read_section
-        from rt_keras.models.model_section import is_strictly_causal
-        from rt_keras.training.config import ModelConfig
+        from rt_keras.training.config import load_config
+        from rt_keras.training.experiment import Experiment
 
         yield from ("| name | strictly causal | summary |", "| --- | --- | --- |")
         for name in config_files.published_names():
-            model = read_section(ModelConfig, config_files.read_config(name)["model"], "model.")
-            causal = "yes" if is_strictly_causal(model) else "no"
+            causal = "yes" if Experiment(load_config(name)).is_strictly_causal else "no"
             yield f"| `{name}` | {causal} | {cell(config_files.read_summary(name))} |"
 
 

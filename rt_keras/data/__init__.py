@@ -12,7 +12,6 @@ _NAMES = {
     "sentence_piece_tokenizer": "SentencePieceTokenizer",
     "sentence_piece_proto": "compute_sentence_piece_proto",
     "word_piece_tokenizer": "WordPieceTokenizer",
-    "t2t_subword_tokenizer": "T2TSubwordTokenizer",
     "word_tokenizer": "WordTokenizer write_word_vocabulary",
     "text_folder": "TextFolder",
     "text_file": "TextFile",

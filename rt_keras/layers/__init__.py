@@ -17,13 +17,11 @@ import keras
 
 from rt_keras.layers.causal_clustered_heads import CausalClusteredHeads
 from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.cluster_strided_heads import ClusterStridedHeads
 from rt_keras.layers.clustered_heads import ClusteredHeads
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
 from rt_keras.layers.gated_delta_heads import GatedDeltaHeads
-from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.heads import Heads
 from rt_keras.layers.local_heads import LocalHeads
@@ -49,13 +47,11 @@ if keras.config.backend() != "tensorflow":
 __all__ = [
     "CausalClusteredHeads",
     "CentroidHeads",
-    "ClusterStridedHeads",
     "ClusteredHeads",
     "Dropout",
     "FeedForward",
     "FullHeads",
     "GatedDeltaHeads",
-    "HashedHeads",
     "HeadGroup",
     "Heads",
     "LSHHeads",

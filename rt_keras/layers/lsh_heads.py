@@ -14,8 +14,7 @@ class LSHHeads(HeadGroup):
     See `rt_keras.ops.lsh_attention`. Queries are also keys. The random rotations of the hashes are
     not trained. Unlike in the Reformer's code, they do not change from step to step, so a model
     computes the same function in training and inference. The assignment of positions to blocks
-    depends on the whole sequence, and so do the outputs even if attention is causal. `HashedHeads`
-    are the baseline in the paper on routing attention.
+    depends on the whole sequence, and so do the outputs even if attention is causal.
 
     Args:
         num_heads: int, number of heads in the group.

@@ -11,7 +11,7 @@ from rt_keras.layers.normalization import normalized
 from rt_keras.layers.own_layers import with_own_layers
 from rt_keras.layers.transformer_block import refuse_unused
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.presets import Loadable
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
     config_of_groups,
@@ -24,7 +24,7 @@ from rt_keras.models.transformer_blocks import (
 )
 
 
-class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
+class DecoderBackbone(Loadable, keras_hub.models.Backbone):
     """Base class of backbones with a decoder.
 
     Constructors of subclasses set `transformer_blocks`, `layer_norm`, which may be None, and

@@ -85,9 +85,9 @@ class HeadKind:
         except ValueError as error:
             reason = str(error).removeprefix(f"{self.layer.__name__}: ")
             raise ValueError(f"model.{self.name}: {reason}") from error
-        if model.kind == "image_lm" or model.dialect is not None:
+        if model.kind == "image_lm":
             # These models support only learned relative positions.
-            self.refuse_all(("relative_positions",), "with an image_lm or a model.dialect")
+            self.refuse_all(("relative_positions",), "with an image_lm")
         if model.kind != "causal_lm":
             self.refuse_all(self.of_causal_lm, "outside a causal_lm")
 
@@ -175,8 +175,8 @@ class FromBlock(HeadKind):
             return
         if self.first_layer == 0:
             self.refuse("lower_heads", "with first_layer 0, which has no lower blocks, use local")
-        if model.kind != "causal_lm" or model.dialect is not None:
-            self.refuse("lower_heads", "outside a causal_lm and with a model.dialect, use local")
+        if model.kind != "causal_lm":
+            self.refuse("lower_heads", "outside a causal_lm, use local")
 
     def replacement(self, place):
         if place.block < self.first_layer:

@@ -11,7 +11,7 @@ import dataclasses
 import math
 
 from rt_keras import layers
-from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
+from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.models.head_kind import (
     FromBlock,
     HeadKind,
@@ -46,11 +46,6 @@ class Routing(_Clustered):
 
     name = "routing"
 
-    def check(self, model):
-        super().check(model)
-        if model.dialect is not None and self.assignment != "balanced":
-            self.refuse("assignment", f"with model.dialect {model.dialect} it must be balanced")
-
     @property
     def attends_across(self):
         # "nearest" routing is defined within one sequence.
@@ -83,21 +78,6 @@ class RoutingMemory(LocalRouting):
 
     name = "routing_memory"
     of_causal_lm = ("num_heads",)
-
-
-@dataclasses.dataclass
-class Hashed(FromBlock, WithReach):
-    """Heads that attend to keys of the query's hash bucket; see `rt_keras.layers.HashedHeads`."""
-
-    num_buckets: int = key(16, "buckets per head", AT_LEAST_1)
-    window_size: int = key(128, "members of its bucket that a query attends to", AT_LEAST_1)
-    first_layer: int = first_layer()
-    lower_heads: str = lower_heads()
-    share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
-
-    name = "hashed"
-    layer = layers.HashedHeads
-    windows = ("window_size",)
 
 
 @dataclasses.dataclass
@@ -177,19 +157,6 @@ class LSH(WithReach):
     attends_across = False
 
 
-@dataclasses.dataclass
-class ClusterStrided(WithReach):
-    """Heads with strided clusters; see `rt_keras.layers.ClusterStridedHeads`."""
-
-    num_clusters: int = key(16, "clusters per head", AT_LEAST_1)
-    window_size: int = key(128, "members of its cluster that a query attends to", AT_LEAST_1)
-    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
-
-    name = "cluster_strided"
-    layer = layers.ClusterStridedHeads
-    windows = ("window_size",)
-
-
 @with_keys_of(layers.StridedHeads, "stride", stride=128)
 class Strided(WithReach):
     """Heads that attend to every n-th key; see `rt_keras.layers.StridedHeads`."""
@@ -217,8 +184,6 @@ class Local(WithReach):
         super().check(model)
         if self.cross_block_size is not None and not model.num_encoder_layers:
             self.refuse("cross_block_size", "without an encoder it must be null")
-        if model.dialect is not None:
-            self.refuse_all(("sliding_window",), f"with model.dialect {model.dialect}")
 
     def check_cross_lengths(self, length, encoder_length):
         # Each block of the decoder attends to one of the encoder.
@@ -260,20 +225,17 @@ class Full(WithReach):
     of_causal_lm = ("memory_length",)
 
 
-# In the order of a block's head groups. Heads with clusters come first, as in the checkpoints of
-# the paper's authors.
+# In the order of a block's head groups.
 HEAD_KINDS = {
     kind.name: kind
     for kind in (
         Routing,
         LocalRouting,
         RoutingMemory,
-        Hashed,
         Random,
         Clustered,
         CausalClustered,
         LSH,
-        ClusterStrided,
         Strided,
         Local,
         GatedDelta,

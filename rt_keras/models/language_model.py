@@ -12,11 +12,11 @@ from rt_keras.models.generation import (
     shortest_prompt,
     written_tokens,
 )
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.presets import Loadable
 from rt_keras.ops.blocks import size
 
 
-class LanguageModel(PublishedPresets, ChunkedLoss):
+class LanguageModel(Loadable, ChunkedLoss):
     """Mixin of language models that computes logits of each next token and generates text.
 
     ```
@@ -85,9 +85,8 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
         With other heads, the keys that a query sees depend on the whole sequence. For each token,
         generation then calls the model, or its decoder, on all `max_length` positions, with later
         ones as padding. This costs as much as `max_length` parallel passes. With "balanced" routing
-        and `HashedHeads`, the result is that of the model on each prefix. With
-        `ClusterStridedHeads`, `RandomHeads` and heads of a dialect, it also depends on
-        `max_length`.
+        the result is that of the model on each prefix. With `RandomHeads` and heads of
+        `rt_keras.convert`, it also depends on `max_length`.
         """
         return self.backbone.cached_decoding
 

@@ -16,7 +16,6 @@ from rt_keras.keys import (
     section,
 )
 from rt_keras.layers.normalization import NORMALIZATIONS
-from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kind import DEFAULT_HEADS, Place
 from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
@@ -128,11 +127,6 @@ class _ModelKeys:
     initializer_scale: float = key(
         1.0, "initial variance of dense layers, relative to Glorot's", POSITIVE
     )
-    dialect: str | None = key(
-        None,
-        "program whose numbers the heads reproduce, null for none; t2t is the paper authors' code",
-        one_of(*DIALECTS),
-    )
     image: ImageSection = section(ImageSection)
     speech: SpeechSection = section(SpeechSection)
 
@@ -174,11 +168,6 @@ def check_heads(model, attentions=("decoder",)):
             f"({listed}); use a multiple of {total}, such as {below or total}, or set model.key_dim"
         )
     for kind in _present(model):
-        if model.dialect is not None and kind.name not in DIALECTS[model.dialect]:
-            raise ValueError(
-                f"model.{kind.name}.num_heads is {counts[kind.name]}; model.dialect "
-                f"{model.dialect} has no such heads"
-            )
         kind.check(model)
         kind.check_attentions(attentions)
 
@@ -195,8 +184,6 @@ def check_convolutions(model):
         if model.conv_layer is not None:
             raise ValueError("model.conv_layer needs model.conv_kernel_size")
         return
-    if model.dialect is not None:
-        raise ValueError("model.conv_kernel_size and model.dialect cannot be combined")
     if model.conv_layer is None:
         return
     if model.conv_layer >= model.num_layers:
@@ -274,15 +261,8 @@ def make_head_groups(model, place):
     counts = dict.fromkeys(HEAD_KINDS, 0)
     for name, count in head_counts(model).items():
         counts[getattr(model, name).replacement(place) or name] += count
-    return [_make_group(model, name, place, count) for name, count in counts.items() if count]
-
-
-def _make_group(model, name, place, num_heads):
-    kind = getattr(model, name)
-    arguments = {**kind.arguments(place), "num_heads": num_heads}
-    if model.dialect is None:
-        return kind.layer(**arguments)
-    return DIALECTS[model.dialect][name](model, arguments)
+    kinds = ((getattr(model, name), count) for name, count in counts.items() if count)
+    return [kind.layer(**{**kind.arguments(place), "num_heads": count}) for kind, count in kinds]
 
 
 def make_all_head_groups(model, attention="decoder", grid=None):

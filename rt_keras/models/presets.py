@@ -1,37 +1,23 @@
-"""Published configurations as presets without weights."""
+"""Models from configurations and from presets."""
 
-import functools
+import importlib
+import re
 from pathlib import Path
 
 import keras
 
-from rt_keras import config_files
-from rt_keras.keys import read_section
 from rt_keras.models.kept_arguments import KeptArguments
-from rt_keras.models.model_section import ModelSection, arguments_of
+from rt_keras.models.model_section import arguments_of
 
 
-class _Presets:
-    """Descriptor of the `presets` of a class: their names and descriptions."""
+class Loadable(KeptArguments):
+    """Mixin that creates backbones and tasks from configurations and presets.
 
-    def __get__(self, instance, cls):
-        return {
-            name: {"metadata": {"description": description, "path": "rt_keras"}}
-            for name, (model, description) in published().items()
-            if model.kind == cls.kind
-        }
-
-
-class PublishedPresets(KeptArguments):
-    """Mixin that creates backbones and tasks from configurations.
-
-    List it before KerasHub's base classes. Each published configuration is a preset of the same
-    name without weights, for training from scratch. `kind` is the value of `model.kind` in the
+    List it before KerasHub's base classes. `kind` is the value of `model.kind` in the
     configurations of a class.
     """
 
     kind = None
-    presets = _Presets()
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):
@@ -50,60 +36,34 @@ class PublishedPresets(KeptArguments):
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
-        """Creates a model from a folder, a KerasHub handle or a published configuration.
+        """Creates a model from a folder or a KerasHub handle.
 
         Args:
-            preset: string, the name of a published configuration, one of `presets`; or a value
-                that KerasHub's `from_preset` accepts, such as a folder.
-            load_weights: bool, whether to load the weights. Must be False for a configuration,
-                which has none. Defaults to True.
-            **kwargs: `dtype`, by default Keras's global dtype policy. For folders and handles, also
-                the other keyword arguments of KerasHub's `from_preset`.
+            preset: string, a value that KerasHub's `from_preset` accepts, such as a folder.
+            load_weights: bool, whether to load the weights. Defaults to True.
+            **kwargs: `dtype`, by default Keras's global dtype policy, and the other keyword
+                arguments of KerasHub's `from_preset`.
 
         Returns:
-            A model of this class; from a configuration, without a preprocessor.
-
-        Raises:
-            ValueError: if `load_weights` is True for a configuration, or if the configuration
-                describes another kind of model.
-
-        >>> from rt_keras.models import RoutingTransformerImageBackbone
-        >>> name = "sparse_imagetransformer_base"
-        >>> RoutingTransformerImageBackbone.from_preset(name, load_weights=False).num_layers
-        12
+            A model of this class.
         """
+        _import_modules(preset)
         # KerasHub cannot load a model saved under a mixed policy without an explicit dtype.
         # Quantized layers have separate policies.
         if not _is_quantized(preset):
             kwargs.setdefault("dtype", keras.config.dtype_policy())
-        if preset not in published():
-            return super().from_preset(preset, load_weights=load_weights, **kwargs)
-        model, _ = published()[preset]
-        if model.kind != cls.kind:
-            raise ValueError(f"{cls.__name__} cannot load preset={preset!r} of kind {model.kind}")
-        if load_weights:
-            raise ValueError(
-                f"preset={preset!r} is a configuration without weights; pass load_weights=False"
-            )
-        return cls.from_section(model, model.vocabulary_size, **kwargs)
+        return super().from_preset(preset, load_weights=load_weights, **kwargs)
+
+
+def _import_modules(preset):
+    """Imports the modules that a preset names, since Keras only finds classes of these."""
+    for path in Path(preset).glob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        for name in set(re.findall(r'"module": "(rt_keras\.[\w.]+)"', text)):
+            importlib.import_module(name)
 
 
 def _is_quantized(preset):
     """Returns True if a preset is the folder of a quantized model."""
     config = Path(preset, "config.json")
     return config.is_file() and '"DTypePolicyMap"' in config.read_text(encoding="utf-8")
-
-
-@functools.cache
-def published():
-    """Returns the `ModelSection` and the description of each published model, by name.
-
-    Configurations whose vocabulary size depends on a tokenizer are left out.
-    """
-    found = {}
-    for name in config_files.published_names():
-        values = config_files.read_config(name)["model"]
-        if "vocabulary_size" in values:
-            model = read_section(ModelSection, values, "model.")
-            found[name] = model, config_files.read_summary(name)
-    return found

@@ -7,14 +7,14 @@ import tensorflow as tf
 
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket, int32_seed
 from rt_keras.models.kept_arguments import KeptArguments
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.presets import Loadable
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
 from rt_keras.models.training import Training
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Task):
+class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
     """An autoregressive model of images, value by value.
 
     ```

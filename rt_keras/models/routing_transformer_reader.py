@@ -85,8 +85,6 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """See `RoutingTransformerCausalLM.from_preset`."""
-        if preset in cls.presets:
-            return super().from_preset(preset, load_weights=load_weights, **kwargs)
         loaded = RoutingTransformerCausalLM.from_preset(preset, load_weights, **kwargs)
         if not isinstance(loaded, cls):
             raise ValueError(

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.generation import bucket
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.presets import Loadable
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
 from rt_keras.models.routing_transformer_speech_backbone import (
     RoutingTransformerSpeechBackbone,
@@ -26,7 +26,7 @@ BLANK, IMPOSSIBLE = 0, -1e9
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSpeechRecognizer(PublishedPresets, Training, keras_hub.models.Task):
+class RoutingTransformerSpeechRecognizer(Loadable, Training, keras_hub.models.Task):
     """A model that writes down what is said, by connectionist temporal classification.
 
     ```

@@ -6,7 +6,7 @@ import keras_hub
 from rt_keras.keys import check, one_of
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.contrastive import Contrastive
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.presets import Loadable
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_text_embedder_preprocessor import (
     RoutingTransformerTextEmbedderPreprocessor,
@@ -14,7 +14,7 @@ from rt_keras.models.routing_transformer_text_embedder_preprocessor import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerTextEmbedder(PublishedPresets, Contrastive, keras_hub.models.TextEmbedder):
+class RoutingTransformerTextEmbedder(Loadable, Contrastive, keras_hub.models.TextEmbedder):
     """A model that computes an embedding of a text, for retrieval.
 
     ```

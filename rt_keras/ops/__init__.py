@@ -14,7 +14,6 @@ Terms used in these files:
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import from_blocks, to_blocks
 from rt_keras.ops.causal_clustered import causal_clustered_attention
-from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.ctc import ctc_loss
@@ -23,7 +22,6 @@ from rt_keras.ops.full import full_attention
 from rt_keras.ops.gated_delta import gated_delta_rule
 from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
-from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
 from rt_keras.ops.nearest import nearest_attention
@@ -38,7 +36,6 @@ __all__ = [
     "causal_clustered_attention",
     "chunked_cross_entropy",
     "cluster_statistics",
-    "cluster_strided_attention",
     "clustered_attention",
     "commitment",
     "ctc_loss",
@@ -49,8 +46,6 @@ __all__ = [
     "gated_delta_rule",
     "global_attention",
     "hamming_groups",
-    "hash_buckets",
-    "hashed_attention",
     "local_attention",
     "lsh_attention",
     "lsh_buckets",

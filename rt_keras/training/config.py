@@ -38,6 +38,11 @@ class ModelConfig(ModelSection):
     preset: str | None = key(
         None, "folder of a run or a preset with the initial weights, null for random weights"
     )
+    hparams: str | None = key(
+        None,
+        "hyperparameters of the paper authors' code, by which rt_keras.convert builds the model: a "
+        "published set or an hparams.json; null for a model of the other keys",
+    )
     lora_rank: int | None = key(
         None,
         "rank of the low-rank updates that are trained instead of an adapted model's weights, null "

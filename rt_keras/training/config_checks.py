@@ -3,6 +3,7 @@
 import dataclasses
 
 from rt_keras.config_files import flatten
+from rt_keras.convert.t2t.model import check_section
 from rt_keras.models.model_section import (
     check_convolutions,
     check_heads,
@@ -14,7 +15,10 @@ from rt_keras.training.tasks import TASKS
 def check_together(experiment):
     """Raises a ValueError if values of an experiment's configuration are incompatible."""
     task, model, data = experiment.task, experiment.model, experiment.data
-    if not task.adapts:
+    described = not task.adapts and model.hparams is None
+    if model.hparams is not None and not task.adapts:
+        check_section(task.model_class, model)
+    if described:
         check_heads(model, task.attentions)
         check_convolutions(model)
     _check_use(experiment.config, task)
@@ -23,8 +27,7 @@ def check_together(experiment):
             f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_sets.words}"
         )
     task.check(experiment)
-    stacks = [] if task.adapts else task.stacks(experiment)
-    for name, length, num_layers in stacks:
+    for name, length, num_layers in task.stacks(experiment) if described else ():
         if num_layers:
             check_length(model, name, length)
     _check_steps(experiment.config)

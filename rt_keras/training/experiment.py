@@ -5,6 +5,9 @@ import itertools
 
 import keras
 
+from rt_keras.convert.t2t import hparams
+from rt_keras.convert.t2t.model import read_section
+from rt_keras.models.model_section import is_strictly_causal
 from rt_keras.training.saved_tasks import adapted_class, class_name, load_task, task_folder
 from rt_keras.training.schedule import make_schedule
 from rt_keras.training.tasks import TASKS
@@ -47,6 +50,13 @@ class Experiment:
     def vocabulary_size(self):
         """The number of token ids. Reads a vocabulary only if `model.vocabulary_size` is null."""
         return self.model.vocabulary_size or self.task.token_ids(self.preprocessor)
+
+    @property
+    def is_strictly_causal(self):
+        """True if no output of the model depends on later positions."""
+        if self.model.hparams is None:
+            return is_strictly_causal(self.model)
+        return hparams.is_strictly_causal(read_section(self.model))
 
     def load_split(self, split):
         """Loads the examples of "train", "validation" or "test" as a `tf.data.Dataset`."""

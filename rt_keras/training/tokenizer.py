@@ -1,15 +1,15 @@
 """The tokenizer of a configuration."""
 
-from rt_keras import data
+from rt_keras import convert, data
 
-# The classes in `rt_keras.data` by their names in a configuration. All except the first take a
-# vocabulary.
+# The classes by their names in a configuration, with the package of each, which imports it when it
+# is used. All except the first take a vocabulary.
 TOKENIZERS = {
-    "bytes": "ByteTokenizer",
-    "sentence_piece": "SentencePieceTokenizer",
-    "word_piece": "WordPieceTokenizer",
-    "t2t_subwords": "T2TSubwordTokenizer",
-    "words": "WordTokenizer",
+    "bytes": (data, "ByteTokenizer"),
+    "sentence_piece": (data, "SentencePieceTokenizer"),
+    "word_piece": (data, "WordPieceTokenizer"),
+    "t2t_subwords": (convert, "T2TSubwordTokenizer"),
+    "words": (data, "WordTokenizer"),
 }
 
 
@@ -20,11 +20,11 @@ def make_tokenizer(config):
         config: a `TokenizerConfig`.
 
     Returns:
-        A tokenizer of `rt_keras.data`.
+        A tokenizer of `rt_keras.data` or `rt_keras.convert`.
 
     >>> from rt_keras.training.config import TokenizerConfig
     >>> make_tokenizer(TokenizerConfig(name="bytes")).vocabulary_size()
     258
     """
-    tokenizer = getattr(data, TOKENIZERS[config.name])
+    tokenizer = getattr(*TOKENIZERS[config.name])
     return tokenizer() if config.name == "bytes" else tokenizer(config.vocabulary)

@@ -1,7 +1,7 @@
 """The kinds of heads and their options, read off the tables and signatures of the package.
 
-A kind that is new in `HEAD_KINDS` or in a dialect is in the suite without a line here. An option
-whose values cannot be told from its declaration needs a line in `VALUES`.
+A kind that is new in `HEAD_KINDS` is in the suite without a line here. An option whose values
+cannot be told from its declaration needs a line in `VALUES`.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras.keys import keys_of, read_section
+from rt_keras.keys import keys_of
 from rt_keras.layers import Heads as Union
 from rt_keras.layers.key_sets import (
     Cluster,
@@ -26,11 +26,7 @@ from rt_keras.layers.key_sets import (
     Window,
 )
 from rt_keras.layers.saved_arguments import arguments_of
-from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kind import Place
 from rt_keras.models.head_kinds import HEAD_KINDS
-from rt_keras.models.model_section import ModelSection
-from rt_keras.t2t.token_bias import token_bias_of
 
 HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21
 # What an argument without a default gets.
@@ -44,7 +40,6 @@ VALUES = {
     "grid": [(2, 2)],
     "key_block_size": [3, SIZE],
     "look_back": [0, 2],
-    "token_bias": ["fixed", "trainable"],
     "max_relative_distance": [3],
     "seed": [1],
     "num_buckets": [2, 6],
@@ -176,13 +171,7 @@ SIZES = {
 def layers():
     """The head groups of all kinds and the unions that are none, by name."""
     of_kinds = [kind.layer for kind in HEAD_KINDS.values() if kind.layer is not Union]
-    found = {layer.__name__: layer for layer in (*of_kinds, *UNIONS)}
-    for dialect in DIALECTS.values():
-        for name, make in dialect.items():
-            section = read_section(HEAD_KINDS[name], {"num_heads": 2})
-            layer = type(make(ModelSection(), section.arguments(Place(0))))
-            found[layer.__name__] = layer
-    return found
+    return {layer.__name__: layer for layer in (*of_kinds, *UNIONS)}
 
 
 # The names of all kinds, as parameters of tests; those that take seconds are slow.
@@ -424,16 +413,9 @@ def _changes(name, option, value, other):
     return any(not np.array_equal(a, b) for a, b in zip(_found(without), _found(heads)))
 
 
-def biases_of_tokens(length):
-    """A context in which heads with the option `token_bias` find biases of so many keys."""
-    bias = np.random.default_rng(1).normal(size=(BATCH, length))
-    return token_bias_of(encoder=bias, decoder=bias)
-
-
 def _found(heads):
     """The outputs and the loss of a training call."""
     group, inputs = heads.group, heads.inputs()
     causal = group.takes_causal_mask
-    with biases_of_tokens(inputs["value"].shape[2]):
-        output = group(**inputs, use_causal_mask=causal, training=True)
+    output = group(**inputs, use_causal_mask=causal, training=True)
     return np.asarray(output), float(sum(map(float, group.losses)))

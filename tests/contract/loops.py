@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from rt_keras import layers, t2t
+from rt_keras import layers
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops import hamming_groups
 from tests.contract.kinds import PersistentKeysHeads
 from tests.ops import reference
-from tests.t2t import reference as of_dialect
 
 
 def expected(group, query, value, key, *, causal, gates=None, mask=None):
@@ -46,8 +45,7 @@ def expected(group, query, value, key, *, causal, gates=None, mask=None):
     if gates is not None:
         options["gates"] = gates
     found = loop(group, query, key, value, options)
-    if mask is None or found is None or type(group).__name__ in t2t.__all__:
-        # In the dialect padded queries are not masked.
+    if mask is None or found is None:
         return found
     return np.where(np.asarray(mask)[:, None, :, None], found, 0.0)
 
@@ -87,11 +85,6 @@ def random(group, query, key, value, options):
     return reference.random(query, key, value, routing_seed=seeds, **sizes, **options)
 
 
-def hashed(group, query, key, value, options):
-    sizes = of(group, "projections", "num_buckets", "window_size")
-    return reference.hashed(query, key, value, **sizes, **options)
-
-
 def lsh(group, query, key, value, options):
     sizes = of(group, "rotations", "block_size")
     return reference.lsh(query, key, value, **sizes, **options)
@@ -103,11 +96,6 @@ def clustered(group, query, key, value, options):
     )
     sizes = of(group, "num_clusters", "top_k")
     return reference.grouped(query, key, value, groups=np.asarray(groups), **sizes, **options)
-
-
-def cluster_strided(group, query, key, value, options):
-    sizes = of(group, "centroids", "window_size")
-    return reference.cluster_strided(query, key, value, **sizes, **options)
 
 
 def learnt_by_clusters(group):
@@ -231,48 +219,17 @@ def without(options, *names):
     return {name: x for name, x in options.items() if name not in names}
 
 
-def t2t_local(group, query, key, value, options):
-    sizes = of(group, "block_size", "look_back", "grid", "key_block_size")
-    return of_dialect.local(query, key, value, **sizes, **options)
-
-
-def t2t_strided(group, query, key, value, options):
-    return of_dialect.strided(query, key, value, stride=group.stride, **options)
-
-
-def t2t_clusters(group, query, key, value, options):
-    if key is None:
-        # That code has no mask of shared queries and keys.
-        options = {**options, "key_mask": None}
-    balanced = isinstance(group, t2t.T2TRoutingHeads)
-    loop = of_dialect.balanced if balanced else of_dialect.cluster_strided
-    sizes = of(group, "centroids", "window_size", "block_size")
-    return loop(query, key, value, **sizes, **options)
-
-
-def t2t_hashed(group, query, key, value, options):
-    sizes = of(group, "projections", "num_buckets", "window_size", "block_size")
-    return of_dialect.hashed(query, key, value, **sizes, **options)
-
-
 LOOPS = {
     layers.FullHeads: full,
     layers.LocalHeads: local,
     layers.StridedHeads: strided,
     layers.RandomHeads: random,
-    layers.HashedHeads: hashed,
     layers.LSHHeads: lsh,
     layers.ClusteredHeads: clustered,
-    layers.ClusterStridedHeads: cluster_strided,
     layers.RoutingHeads: routing,
     PersistentKeysHeads: persistent_keys,
     layers.LocalRoutingHeads: local_routing,
     layers.RoutingMemoryHeads: routing_memory,
     layers.CausalClusteredHeads: causal_clustered,
     layers.GatedDeltaHeads: gated_delta,
-    t2t.T2TLocalHeads: t2t_local,
-    t2t.T2TStridedHeads: t2t_strided,
-    t2t.T2TRoutingHeads: t2t_clusters,
-    t2t.T2TClusterStridedHeads: t2t_clusters,
-    t2t.T2THashedHeads: t2t_hashed,
 }

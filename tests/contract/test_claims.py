@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from rt_keras.layers import ClusterStridedHeads, LocalHeads, LSHHeads, RandomHeads, StridedHeads
+from rt_keras.layers import LocalHeads, LSHHeads, RandomHeads, StridedHeads
 from rt_keras.ops import local_attention
 from tests.contract import kinds
 from tests.contract.claims import CLAIMS, keeps_all_claims, keeps_its_causality
@@ -44,12 +44,6 @@ def test_a_warning_says_who_sees_the_future(name, recwarn):
     warned = [str(x.message) for x in recwarn if "use_causal_mask=True" in str(x.message)]
     assert bool(warned) == (heads.group.takes_causal_mask and not heads.group.strictly_causal)
     assert all(name in text for text in warned)
-
-
-class SaysItIsCausal(ClusterStridedHeads):
-    """Members are chosen by the whole sequence."""
-
-    strictly_causal = True
 
 
 class SaysAHashIsCausal(LSHHeads):
@@ -109,7 +103,6 @@ class ForgetsAnOption(RandomHeads):
 @pytest.mark.parametrize(
     "liar",
     [
-        SaysItIsCausal,
         SaysAHashIsCausal,
         SaysItIsNot,
         SaysItIsBounded,

@@ -15,7 +15,7 @@ import tensorflow as tf
 import rt_keras
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import CentroidHeads
-from tests.contract.kinds import BATCH, DEPTH, HEADS, LENGTH, biases_of_tokens, layers, required
+from tests.contract.kinds import BATCH, DEPTH, HEADS, LENGTH, layers, required
 from tests.contract.models import FEATURES, attention, forms, inputs, model_of, model_of_all
 from tests.contract.ways import agree
 
@@ -85,7 +85,7 @@ def test_trains_in_any_precision(name, dtype):
             states = [x for x in group.weights if not x.trainable]
             assert {x.dtype for x in states if "seed" not in x.path} <= {"float32"}
     given = inputs(dtype="float32")
-    with biases_of_tokens(LENGTH), tf.GradientTape() as tape:
+    with tf.GradientTape() as tape:
         outputs = model(given, training=True)
         loss = tf.add_n([tf.reduce_sum(tf.sin(tf.cast(x, "float32"))) for x in outputs.values()])
         loss += tf.add_n([tf.cast(x, "float32") for x in model.losses] or [0.0])

@@ -1,4 +1,4 @@
-"""Tests of all tokenizers; `test_t2t_subword_tokenizer.py` has those of one against a reference."""
+"""Tests of all tokenizers; `tests/convert/t2t` has those of one against a reference."""
 
 import io
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras import data
+from rt_keras import convert, data
 from rt_keras.data.tokenizer import ListTokenizer, TextTokenizer, check_strings, fingerprint
 
 TEXTS = ["the quick fox", "", "the dog jumps, the fox jumps."]
@@ -27,7 +27,7 @@ def ids(tokens):
 
 def test_special_tokens_and_names_of_tokens(tokenizer):
     # Tensor2Tensor's models start from padding.
-    starts = "pad" if isinstance(tokenizer, data.T2TSubwordTokenizer) else "end"
+    starts = "pad" if isinstance(tokenizer, convert.T2TSubwordTokenizer) else "end"
     assert tokenizer.start_token_id == getattr(tokenizer, f"{starts}_token_id")
     assert tokenizer.needs_utf8 == (not isinstance(tokenizer, data.ByteTokenizer))
     ends = {tokenizer.pad_token_id, tokenizer.end_token_id}
@@ -150,12 +150,14 @@ def test_names_and_ids_outside_the_vocabulary_are_refused(tokenizer):
         type(tokenizer)(sequence_length=0)
 
 
-@pytest.mark.parametrize("name", ["WordTokenizer", "WordPieceTokenizer", "T2TSubwordTokenizer"])
-def test_a_vocabulary_file_that_is_not_utf8_is_named(name, tmp_path):
+@pytest.mark.parametrize(
+    "cls", [data.WordTokenizer, data.WordPieceTokenizer, convert.T2TSubwordTokenizer]
+)
+def test_a_vocabulary_file_that_is_not_utf8_is_named(cls, tmp_path):
     path = tmp_path / "words.txt"
     path.write_bytes(b"one\ntwo\xff\n")
     with pytest.raises(ValueError, match=r"words.txt, line 2: it must be UTF-8"):
-        getattr(data, name)(str(path))
+        cls(str(path))
 
 
 def test_a_preset_of_another_class_is_refused(tmp_path):

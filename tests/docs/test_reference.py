@@ -44,7 +44,7 @@ def lacks(thing):
     """The parts that the docstring of a class or function lacks, as a sorted list of words."""
     text = inspect.getdoc(thing) or ""
     is_class = inspect.isclass(thing)
-    computes = thing.__module__.split(".")[1] in ("ops", "layers", "t2t")
+    computes = thing.__module__.split(".")[1] in ("ops", "layers")
     # The page of the base class has the call arguments of heads.
     is_kind = is_class and issubclass(thing, layers.HeadGroup) and thing is not layers.HeadGroup
     is_kind |= is_class and issubclass(thing, layers.key_sets.KeySet)

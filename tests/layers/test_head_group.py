@@ -6,7 +6,6 @@ import tensorflow as tf
 from rt_keras.layers import (
     CausalClusteredHeads,
     FullHeads,
-    HashedHeads,
     LocalHeads,
     LocalRoutingHeads,
     LSHHeads,
@@ -36,7 +35,7 @@ def test_dropout_only_in_training(kind):
 def test_saving(tmp_path):
     groups = [
         LocalHeads(2, 2, look_back=(1, 0), grid=(2, 2), key_block_size=2),
-        HashedHeads(2, 4, 4, share_qk=True, seed=1),
+        RoutingHeads(2, 4, 4, assignment="balanced", share_qk=True, seed=1),
         StridedHeads(2, 3, max_relative_distance=2),
         LocalRoutingHeads(2, 2, 3, 4, kernel_size=3),
     ]

@@ -72,7 +72,7 @@ def test_a_check_does_not_start_tensorflow():
     program = """
 import tensorflow as tf
 from rt_keras.training.config import load_config
-load_config("books", ["model.hashed.num_heads=2", "model.local_routing.num_heads=2"])
+load_config("books", ["model.lsh.num_heads=2", "model.local_routing.num_heads=2"])
 tf.config.threading.set_intra_op_parallelism_threads(1)
 """
     subprocess.run([sys.executable, "-c", program], check=True)

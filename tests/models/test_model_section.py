@@ -1,16 +1,10 @@
-"""Models from configurations; published ones are compared with their hyperparameters."""
-
-import json
-from pathlib import Path
+"""Models from configurations."""
 
 import keras
-import numpy as np
 import pytest
 
-from rt_keras import config_files, layers, models
-from rt_keras.convert import t2t_hparams
+from rt_keras import layers, models
 from rt_keras.keys import keys_of, read_section
-from rt_keras.models import presets
 from rt_keras.models.head_kind import Place
 from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import (
@@ -21,92 +15,6 @@ from rt_keras.models.model_section import (
     make_head_groups,
 )
 from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "t2t_hparams.json"
-
-
-def published_hparams():
-    """The hyperparameters of every published configuration, by name."""
-    found = {name: known["hparams"] for name, known in json.loads(GOLDEN.read_text()).items()}
-    # The code of the paper's authors defines these two but cannot build them.
-    for name, base, length in (
-        ("mnist_full", "mnist_local1d", 28 * 28),
-        ("imagenet_full", "imagenet_local1d", 64 * 64 * 3),
-    ):
-        window = {"query_shape": [length], "memory_query_shape": [length], "memory_flange": [0]}
-        found[name] = {**found[base], **window}
-    return found
-
-
-HPARAMS = published_hparams()
-
-
-def image_shape(name, hparams):
-    if "frame_height" not in hparams:
-        return None
-    return hparams["frame_height"], hparams["frame_width"], 1 if "mnist" in name else 3
-
-
-BACKBONES = {
-    cls.kind: cls
-    for cls in (
-        models.RoutingTransformerBackbone,
-        models.RoutingTransformerSeq2SeqBackbone,
-        models.RoutingTransformerImageBackbone,
-    )
-}
-
-
-def comparable(groups):
-    """Configs of head groups without names and the block size of cross-attention."""
-    dropped = ("name", "dtype", "key_block_size", "seed")
-    configs = [{**group.get_config(), "kind": type(group)} for group in groups]
-    for config in configs:
-        if config.get("grid"):
-            # One number means both dimensions.
-            config["look_back"] = np.broadcast_to(config["look_back"], 2).tolist()
-    return [{k: v for k, v in config.items() if k not in dropped} for config in configs]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(HPARAMS))
-def test_published_configuration(name):
-    hparams, (model, _) = HPARAMS[name], presets.published()[name]
-    image, size = image_shape(name, hparams), model.vocabulary_size
-    h = t2t_hparams.read_hparams(hparams, image=image is not None)
-    # Variables without values: some of these models take gigabytes.
-    with keras.StatelessScope(initialize_variables=False):
-        backbone = BACKBONES[model.kind].from_section(model, size)
-    # Otherwise, Keras would initialize them when it next leaves such a scope.
-    keras.utils.clear_session()
-    assert backbone.hidden_dim == h["hidden_size"]
-    width = h["filter_size"] * (2 if h["ffn_layer"] == "geglu" else 1)
-    assert backbone.transformer_blocks[0].feed_forward.inner_dense.kernel.shape[1] == width
-    if not image and not h["num_encoder_layers"]:
-        assert backbone.embedding_dim == h["embedding_dims"]
-    options = t2t_hparams.block_options(h)
-    for key in ("dropout", "attention_dropout", "activation_dropout", "activation"):
-        assert backbone.block_options[key] == options[key]
-    for key in ("normalize_first", "attention_bias", "feed_forward_bias", "use_head_dense"):
-        assert backbone.block_options[key] == options[key]
-    initializer = backbone.block_options["kernel_initializer"].get_config()
-    assert initializer["scale"] == h["initializer_gain"] and initializer["mode"] == "fan_avg"
-    assert backbone.num_layers == h["num_decoder_layers"]
-    attentions = {"decoder": [block.attention for block in backbone.transformer_blocks]}
-    if h.get("num_encoder_layers"):
-        assert backbone.num_encoder_layers == h["num_encoder_layers"]
-        attentions["encoder"] = [block.attention for block in backbone.encoder_blocks]
-        attentions["cross"] = [block.cross_attention for block in backbone.transformer_blocks]
-    for kind, found in attentions.items():
-        for layer, attention in enumerate(found):
-            theirs = t2t_hparams.head_groups(h, layer, kind, image)
-            assert comparable(attention.head_groups) == comparable(theirs)
-
-
-def test_all_other_configurations_build_on_a_published_one():
-    others = presets.published().keys() - HPARAMS.keys()
-    assert HPARAMS.keys() <= presets.published().keys()
-    assert all("\nbase: " in config_files.find_config(name).read_text() for name in others)
 
 
 def model_section(**values):

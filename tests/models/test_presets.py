@@ -6,42 +6,6 @@ from rt_keras import data, models
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads, RoutingHeads
 
-NAMES = {
-    models.RoutingTransformerCausalLM: "enwik8_local8k",
-    models.RoutingTransformerSeq2SeqLM: "translate_local_cluster512",
-    models.RoutingTransformerImageLM: "mnist_cluster_local",
-}
-
-
-def test_presets_are_the_published_configurations_of_the_kind():
-    for task, name in NAMES.items():
-        for cls in (task, task.backbone_cls):
-            assert name in cls.presets and "quickstart" not in cls.presets
-            assert "attention" in cls.presets[name]["metadata"]["description"]
-    assert sum(len(task.presets) for task in NAMES) == 57
-
-
-def test_a_task_from_a_preset_has_the_sizes_and_the_dtype_of_its_backbone():
-    model = models.RoutingTransformerImageLM.from_preset(
-        "sparse_imagetransformer_base", load_weights=False, dtype="mixed_bfloat16"
-    )
-    backbone = model.backbone
-    assert backbone.compute_dtype == "bfloat16" and backbone.vocabulary_size == 256
-    assert (backbone.num_layers, backbone.hidden_dim) == (12, 256)
-    assert backbone.image_shape == (32, 32, 3) and model.preprocessor is None
-
-
-def test_a_configuration_has_no_weights_to_load():
-    with pytest.raises(ValueError, match="'enwik8_local8k' is a configuration.*load_weights=False"):
-        models.RoutingTransformerCausalLM.from_preset("enwik8_local8k")
-
-
-def test_a_configuration_of_another_kind_is_refused():
-    with pytest.raises(
-        ValueError, match="RoutingTransformerCausalLM cannot load .* of kind image_lm"
-    ):
-        models.RoutingTransformerCausalLM.from_preset("mnist_full", load_weights=False)
-
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")

@@ -8,7 +8,6 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import (
     FullHeads,
-    HashedHeads,
     LocalHeads,
     LocalRoutingHeads,
     RoutingHeads,
@@ -398,10 +397,7 @@ def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
 
 @pytest.mark.slow
 def test_other_heads_recompute_each_prefix(prompts):
-    heads = [
-        HashedHeads(1, 2, 4),
-        RoutingHeads(1, 3, 4, assignment="balanced", share_qk=True),
-    ]
+    heads = [RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True)]
     model = make_model(head_groups=heads, dtype="float64", num_layers=1)
     assert not model.cached_decoding
     found = model.generate_step(prompts, sampler=SAMPLERS["greedy"]())["token_ids"].numpy()

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import models
-from rt_keras.data import ByteTokenizer, T2TSubwordTokenizer
+from rt_keras.convert import T2TSubwordTokenizer
+from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads
 from rt_keras.models import contrastive
 from rt_keras.training import experiment

@@ -77,7 +77,5 @@ def test_values_that_the_model_does_not_support_are_refused():
     check_heads(model_section(remembered))
     with pytest.raises(ValueError, match="the set remembered needs a causal_lm"):
         check_heads(model_section(remembered, kind="retriever"), ("encoder",))
-    with pytest.raises(ValueError, match="union.num_heads is 4; model.dialect t2t has no such"):
-        check_heads(model_section(NEAR_AND_FAR, dialect="t2t"))
     with pytest.raises(ValueError, match="model.union has values but no heads"):
         check_heads(model_section({**NEAR_AND_FAR, "num_heads": None}, local={"num_heads": 2}))

@@ -293,25 +293,6 @@ CASES = {
         # Where several clusters choose a position, one may drop what another keeps.
         drops={"window_size": 5, "clusters": 1},
     ),
-    "cluster strided": Case(
-        ops.cluster_strided_attention,
-        reference.cluster_strided,
-        {"window_size": 5},
-        clustered_arrays,
-        **WINDOWS,
-        **MEMBERS,
-        drops={"window_size": 5, "clusters": 1},
-    ),
-    "hashed": Case(
-        ops.hashed_attention,
-        reference.hashed,
-        {"num_buckets": 4, "window_size": 5},
-        hashed_arrays,
-        space={"window_size": SMALL, "num_buckets": st.integers(1, 6)},
-        of_arrays={"bits": st.integers(1, 3)},
-        **MEMBERS,
-        drops={"window_size": 5, "num_buckets": 1},
-    ),
     "random": Case(
         random,
         equation_of_random,

@@ -237,39 +237,6 @@ def balanced_members(centroids):
     return members
 
 
-def cluster_strided(query, key, value, centroids, *, window_size, **options):
-    members = cluster_strided_members(centroids)
-    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
-
-
-def cluster_strided_members(centroids):
-    def members(x, h, c, count, later):
-        """Evenly spaced positions in the order of the scores."""
-        best = np.argsort(-(x @ centroids[h, c]), kind="stable")
-        best = sorted(best, key=lambda j: j in later)
-        step = len(best) // count
-        return [best[step * place] for place in range(count)]
-
-    return members
-
-
-def hashed(query, key, value, projections, *, num_buckets, window_size, **options):
-    members = hashed_members(projections)
-    return clustered(query, key, value, num_buckets, window_size, members, **options)
-
-
-def hashed_members(projections):
-    def members(x, h, c, count, later):
-        """The first positions in the bucket, then the first outside."""
-
-        def bucket(j):
-            return sum(2**i for i, p in enumerate(projections[h]) if p @ x[j] > 0)
-
-        return sorted(range(len(x)), key=lambda j: (j in later, bucket(j) != c, j))[:count]
-
-    return members
-
-
 def random(query, key, value, *, routing_seed, num_clusters, window_size, **options):
     def members(x, h, c, count, later):
         """The positions with the highest random numbers."""

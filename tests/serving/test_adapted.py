@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import rt_keras
-from rt_keras.layers import FullHeads, HashedHeads, LocalHeads, StridedHeads
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, StridedHeads
 from rt_keras.models import chunked_loss
 from rt_keras.models.adapted import graph_generation
 from rt_keras.serving import (
@@ -130,7 +130,7 @@ def test_what_is_no_text_is_refused(exported):
 
 def test_heads_without_a_cache_are_refused(tmp_path):
     with pytest.raises(ValueError, match="needs heads that decode with a cache"):
-        generated(llama(tmp_path, HashedHeads(4, 2, 4)), prompts=PROMPTS)
+        generated(llama(tmp_path, RoutingHeads(4, 2, 4, assignment="balanced")), prompts=PROMPTS)
 
 
 ALONE = """

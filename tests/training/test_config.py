@@ -86,7 +86,6 @@ def test_a_model_without_a_decoder_has_clustered_heads():
         config_lib.make_config({**model, **causal, "model.causal_clustered.block_size": 8})
 
 
-ONE_BUCKET = {"model.hashed.num_buckets": 1}
 LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
 NO_ROUTING = {"model.routing.num_heads": 0}
 BALANCED = {**ROUTING, "model.routing.assignment": "balanced"}
@@ -106,8 +105,8 @@ BALANCED = {**ROUTING, "model.routing.assignment": "balanced"}
         ({"model.routing.num_probes": 17, **ROUTING}, "model.routing: num_probes must .*=17, num"),
         ({"model.routing.num_probes": 2, **BALANCED}, "num_probes must be .*num_probes=2.*balanc"),
         ({"model.routing.first_layer": 3, **ROUTING}, "first_layer is 3.*num_layers, 2"),
-        ({"model.hashed.num_heads": 2, **ONE_BUCKET}, "model.hashed: num_buckets must be at lea"),
-        ({"model.dialect": "t2t", **ROUTING}, "assignment is nearest; with model.dialect t2t it"),
+        ({"model.hparams": "meena_local2k"}, "num_encoder_layers 6, which does not fit model.kind"),
+        ({"model.hparams": "pg19_local8k", **LOCAL}, "local.num_heads is 4, but model.hparams"),
         ({"model.local.cross_block_size": 8, **LOCAL}, "is 8; without an encoder it must"),
         ({"model.kind": "seq_2_seq_lm", **PAIRS}, "num_encoder_layers is 0.*at least 1"),
         ({"model.num_encoder_layers": 2}, "num_encoder_layers is 2, but .* causal_lm does not use"),
@@ -164,4 +163,3 @@ def test_what_training_needs_is_asked_for_before_it_starts(values, message, tmp_
 def test_a_published_configuration_can_be_looked_at_without_its_files():
     config = config_lib.load_config("pg19_local_cluster8k")
     assert not Path(config.tokenizer.vocabulary).exists()
-    assert config.model.routing.first_layer == 21

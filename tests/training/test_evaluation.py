@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import data, models
-from rt_keras.t2t import T2TLocalHeads
+from rt_keras.convert.t2t.heads import T2TLocalHeads
 from rt_keras.training import experiment
 from rt_keras.training.evaluation import evaluate
 from tests.models import checks

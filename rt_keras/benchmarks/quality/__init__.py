@@ -35,8 +35,8 @@ def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
         "Trains models that differ only in their attention heads on tasks that need distant "
-        "tokens, and measures what they learn. Attention is causal, but balanced and hashed heads "
-        "choose the members of clusters and buckets from the whole sequence."
+        "tokens, and measures what they learn. Attention is causal, but balanced heads choose the "
+        "members of clusters from the whole sequence."
     )
     parser.epilog = (
         "example: rt-keras benchmark quality --tasks recall mqar --seeds 0 1 --json quality.json"

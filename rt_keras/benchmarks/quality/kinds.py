@@ -7,9 +7,9 @@ them on average. Clusters cover the sequence once if there are length / (2 keys)
 have learned relative positions and clusters have none, or else all kinds add the same sinusoidal
 positions to the embeddings.
 
-`balanced` and `hashed` choose members from the whole sequence, so their scores may benefit from the
-future. `random_members` draws members by position, independent of the tokens. This reveals nothing
-about the future, but a query that is in no cluster sees nothing.
+`balanced` chooses members from the whole sequence, so its scores may benefit from the future.
+`random_members` draws members by position, independent of the tokens. This reveals nothing about
+the future, but a query that is in no cluster sees nothing.
 
 The kinds in `CONVOLVED` convolve queries, keys and values over 4 positions. Those in `FIRST` have
 another kind of heads in the first block; `heads_of_block` combines both.
@@ -60,12 +60,6 @@ def local_and_routing(heads, sizes, num_probes=1, assignment="nearest"):
     clusters, window = num_probes * sizes.clusters, 2 * sizes.keys // num_probes
     options = {"num_probes": num_probes, "assignment": assignment}
     group = rt_keras.layers.RoutingHeads(heads // 2, clusters, window, **options)
-    return [*local(heads // 2, sizes), group]
-
-
-def hashed(heads, sizes):
-    """Local heads and heads that see their hash bucket, half of each."""
-    group = rt_keras.layers.HashedHeads(heads // 2, max(sizes.clusters, 2), 2 * sizes.keys)
     return [*local(heads // 2, sizes), group]
 
 
@@ -157,7 +151,6 @@ KINDS = {
     "nearest_2_probes": partial(local_and_routing, num_probes=2),
     # The paper's algorithm: clusters pick their members.
     "balanced": partial(local_and_routing, assignment="balanced"),
-    "hashed": hashed,
     "random_members": random_members,
     # `local_and_nearest` with centroids frozen at their random initial values.
     "frozen_centroids": local_and_routing,

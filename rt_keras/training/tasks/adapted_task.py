@@ -25,7 +25,7 @@ class AdaptedTask:
     def check(self, experiment):
         defaults = dict(flatten(dataclasses.asdict(ModelSection())))
         for key, value in flatten(dataclasses.asdict(experiment.model)):
-            if key not in OWN and value != defaults[key]:
+            if key not in OWN and value != defaults.get(key):
                 raise ValueError(
                     f"model.{key} is {value!r}, but the model of kind {self.kind} is that of "
                     "model.preset; `rt-keras adapt` sets its heads"

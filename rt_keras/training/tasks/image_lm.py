@@ -33,6 +33,8 @@ class ImageLMTask(Task):
         return [("the number of values in an image", length, experiment.model.num_layers)]
 
     def check(self, experiment):
+        if experiment.model.hparams is not None:
+            return
         image, size = experiment.model.image, experiment.model.local.block_size
         block = image.block_shape(size)
         lengths = sides(image.shape, block)

@@ -41,6 +41,8 @@ class Seq2SeqLMTask(TextTask):
 
     def check(self, experiment):
         super().check(experiment)
+        if experiment.model.hparams is not None:
+            return
         if not experiment.model.num_encoder_layers:
             raise ValueError("model.num_encoder_layers is 0; kind seq_2_seq_lm needs at least 1")
         length = experiment.data.sequence_length

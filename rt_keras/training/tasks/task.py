@@ -1,11 +1,14 @@
 """The base class of training tasks."""
 
+import functools
 import math
 import os
 from pathlib import Path
 
 import keras
 import tensorflow as tf
+
+from rt_keras.convert.t2t.model import make_task
 
 
 class Task:
@@ -86,7 +89,10 @@ class Task:
     def make_model(self, experiment):
         """Creates the model of an experiment; see `Experiment.make_model`."""
         section, dtype = experiment.model, experiment.config.trainer.dtype
-        return self.model_class.from_section(section, experiment.vocabulary_size, dtype)
+        make = self.model_class.from_section
+        if section.hparams is not None:
+            make = functools.partial(make_task, self.model_class)
+        return make(section, experiment.vocabulary_size, dtype)
 
     def sizes(self, experiment):
         """Returns the `ModelSection` with the sizes of the model of an experiment."""

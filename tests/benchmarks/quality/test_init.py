@@ -44,7 +44,7 @@ def runs(monkeypatch):
 
     def train_alone(settings):
         made.append((settings["task"], settings["kind"], settings["seed"]))
-        if settings["kind"] == "hashed":
+        if settings["kind"] == "balanced":
             raise KeyboardInterrupt
         numbers = {"weights": 1, "keys_seen": 8.0, "seconds": 0.1, "peak_bytes": 10**6}
         scores = {"steps": [20], "loss": [1.0], "accuracy": [0.5], "at_lengths": []}
@@ -66,7 +66,7 @@ def test_every_kind_is_trained_once_for_each_seed_and_drawn(runs, tmp_path, caps
 def test_a_stopped_table_goes_on(runs, tmp_path, capsys):
     path = tmp_path / "a.json"
     with pytest.raises(KeyboardInterrupt):
-        quality.main(parse("--kinds", "full", "hashed", "local", "--json", path))
+        quality.main(parse("--kinds", "full", "balanced", "local", "--json", path))
     assert [x["settings"]["kind"] for x in json.loads(path.read_text())["figures"]] == ["full"]
     runs.clear()
     quality.main(parse("--kinds", "full", "local", "--json", path))

@@ -1,0 +1,191 @@
+"""Attention within clusters as in the authors' code, by rank in the cluster."""
+
+import tensorflow as tf
+
+from rt_keras.convert.t2t.attend import attend
+from rt_keras.convert.t2t.relative import relative_terms
+from rt_keras.ops.attend import accumulation_dtype
+from rt_keras.ops.blocks import ceil_div, pad_axis, size
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.members import (
+    at_members,
+    num_logits,
+    num_members,
+    rows_of_members,
+    top_members,
+)
+from rt_keras.ops.routing import centroid_scores, prepare
+
+# That code adds this to the number of clusters that chose a position.
+ADDED_COUNT = 0.01
+
+
+def cluster_attention(
+    pick_members,
+    weights,
+    *,
+    query,
+    key,
+    value,
+    num_clusters,
+    window_size,
+    block_size,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+    relative_values=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Computes `rt_keras.ops.members.cluster_attention` as in the authors' code.
+
+    That code pads sequences with zeros to whole blocks, and padding can be a member. It does not
+    scale the logits. Causal masks and relative distances use ranks in the cluster instead of
+    positions, so that a causal query with separate keys can see later positions. A query without
+    keys gets the mean of the cluster. Sums over clusters are divided by the number of clusters that
+    chose a position plus 0.01.
+
+    Args:
+        pick_members, weights, query, key, value, num_clusters, window_size: see that function.
+        block_size: int, sequences are padded to a multiple of this size.
+        causal: bool, whether the query of rank i sees the key of rank j only if j <= i.
+        query_mask: ignored, as in that code.
+        key_mask: bool `[batch, keys]`, False for padding, which is not attended to; or None.
+        token_bias: `[batch, keys]`, added to the logits of each key, or None.
+        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
+        relative_values: `[1, 2 m + 1, value_depth]`, or None.
+        dropout: float, fraction of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, required if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.balanced import nearest_members
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> inputs = {"query": x, "key": x, "value": x}
+    >>> sizes = {"num_clusters": 2, "window_size": 4, "block_size": 4}
+    >>> weights = {"centroids": tf.random.normal([2, 2, 4])}
+    >>> cluster_attention(nearest_members, weights, **inputs, **sizes, causal=True).shape
+    TensorShape([1, 2, 10, 4])
+    """
+
+    def members_of(x, arguments):
+        return tf.sort(pick_members(x, None, num_members(x, window_size), arguments))
+
+    def attend_heads(arguments):
+        return _attend(arguments, members_of, block_size, causal, dropout)
+
+    return over_heads(
+        attend_heads,
+        {"query": query, "key": key, "value": value},
+        weights,
+        {
+            "key_mask": key_mask,
+            "token_bias": token_bias,
+            "relative_embeddings": relative_embeddings,
+            "relative_values": relative_values,
+            "seed": seed,
+        },
+        num_logits(query, num_clusters, window_size),
+        value.dtype,
+    )
+
+
+def _attend(arguments, members_of, block_size, causal, dropout):
+    length = size(arguments["query"], 2)
+    arguments, real = _pad_to_blocks(arguments, block_size)
+    # That code scales queries before normalization, not after.
+    query = arguments["query"] * arguments["query"].shape[-1] ** -0.5
+    query, key = prepare(query, arguments.get("key"))
+    of_queries = members_of(query, arguments)
+    of_keys = of_queries if key is query else members_of(key, arguments)
+    allowed = at_members(real, of_keys)[..., None, :]
+    if causal and of_keys is of_queries:
+        # Ranks then have the order of positions; comparing these avoids a constant mask.
+        allowed &= of_keys[..., None, :] <= of_queries[..., None]
+    elif causal:
+        allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
+    queries = tf.gather(query, of_queries, batch_dims=2)
+    bias = None
+    if "token_bias" in arguments:
+        bias = at_members(tf.cast(arguments["token_bias"], query.dtype), of_keys)[..., None, :]
+    bias, values = relative_terms(arguments, queries, size(of_keys, 3), 0, causal, bias)
+    output = attend(
+        queries,
+        tf.gather(key, of_keys, batch_dims=2),
+        tf.gather(arguments["value"], of_keys, batch_dims=2),
+        (allowed,),
+        bias=bias,
+        relative_values=values,
+        dropout=dropout,
+        seed=arguments.get("seed"),
+    )
+    return _put_back(output, of_queries, size(query, 2))[:, :, :length]
+
+
+def _pad_to_blocks(arguments, block_size):
+    """Pads arguments with zeros to whole blocks; also returns the mask of real keys."""
+    padded = dict(arguments)
+    for name, axis in (("query", 2), ("key", 2), ("value", 2), ("token_bias", 1), ("key_mask", 1)):
+        if name in arguments:
+            length = size(arguments[name], axis)
+            missing = ceil_div(length, block_size) * block_size - length
+            padded[name] = pad_axis(arguments[name], axis, 0, missing)
+    value = arguments["value"]
+    real = tf.ones([size(value, 0), size(value, 2)], tf.bool)
+    real = pad_axis(real, 1, 0, size(padded["value"], 2) - size(value, 2), fill=False)
+    if "key_mask" in arguments:
+        real &= tf.cast(padded["key_mask"], tf.bool)
+    return padded, real
+
+
+def _put_back(output, members, length):
+    """Scatters rows of members to their positions: sum over clusters / (their number + 0.01)."""
+    rows, segments, shape = rows_of_members(output, members, length)
+    count = shape[0] * shape[1] * length
+    sums = tf.math.unsorted_segment_sum(rows, segments, count)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(rows[:, :1]), segments, count)
+    return tf.cast(tf.reshape(sums / (counts + ADDED_COUNT), shape), output.dtype)
+
+
+def strided_members(x, mask, count, weights):
+    """Picks evenly spaced positions in the order of their scores for each of the "centroids".
+
+    Args:
+        x: normalized vectors, `[batch, heads, length, depth]`.
+        mask: None, since padding can be a member.
+        count: int, number of members.
+        weights: dictionary with "centroids", `[heads, clusters, depth]`.
+
+    Returns:
+        int32 `[batch, heads, clusters, count]`.
+    """
+    order = tf.argsort(-tf.linalg.matrix_transpose(centroid_scores(x, weights["centroids"])))
+    # An empty sequence has no members and no step.
+    return tf.gather(order, tf.range(count) * (size(x, 2) // tf.maximum(count, 1)), axis=-1)
+
+
+def bucket_members(num_buckets, x, mask, count, weights):
+    """Picks the first `count` positions in each bucket, then the first ones outside of it.
+
+    The i-th bit of a vector's bucket is 1 if `projection_i · x > 0`.
+
+    Args:
+        num_buckets: int, number of buckets that are used, at most 2^bits.
+        x: normalized vectors, `[batch, heads, length, depth]`.
+        mask: None, since padding can be a member.
+        count: int, number of members.
+        weights: dictionary with "projections", `[heads, bits, depth]`.
+
+    Returns:
+        int32 `[batch, heads, num_buckets, count]`, in any order.
+    """
+    dtype = accumulation_dtype(x.dtype)
+    x, projections = (tf.cast(values, dtype) for values in (x, weights["projections"]))
+    sides = tf.cast(tf.einsum("bhnd,hpd->bhnp", x, projections) > 0, tf.int32)
+    buckets = tf.reduce_sum(sides * 2 ** tf.range(sides.shape[-1]), axis=-1)
+    return top_members(tf.one_hot(buckets, num_buckets, axis=2, dtype=tf.float32), mask, count)

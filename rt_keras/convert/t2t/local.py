@@ -1,0 +1,199 @@
+"""Local attention as in the authors' code."""
+
+import tensorflow as tf
+
+from rt_keras.convert.t2t.attend import attend, attend_step
+from rt_keras.convert.t2t.relative import relative_terms
+from rt_keras.ops.attend import in_parts
+from rt_keras.ops.blocks import ceil_div, join_blocks, size
+from rt_keras.ops.decode import from_rows
+from rt_keras.ops.local import LocalWindows, over_local_heads
+from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
+
+
+def local_attention(
+    query,
+    key,
+    value,
+    *,
+    block_size,
+    look_back=1,
+    grid=None,
+    key_block_size=None,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+    relative_values=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Computes `rt_keras.ops.local_attention` as in the authors' code.
+
+    Relative distances assume that the block of queries is the last in its window, even if the
+    window extends beyond the block. Padded queries are not masked. A query without keys gets the
+    mean of its window, including zeros beyond the edges.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
+        block_size, look_back, grid, key_block_size, causal, key_mask, dropout, seed: see
+            `rt_keras.ops.local_attention`.
+        query_mask: ignored, as in that code.
+        token_bias: `[batch, keys]`, added to the logits of each key, or None.
+        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
+        relative_values: `[1, 2 m + 1, value_depth]`, or None.
+
+    Returns:
+        `[batch, heads, length, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> local_attention(x, x, x, block_size=4, causal=True).shape
+    TensorShape([1, 2, 10, 4])
+    """
+    query, value = (tf.convert_to_tensor(x) for x in (query, value))
+    key = query if key is None else tf.convert_to_tensor(key)
+    lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
+    windows = LocalWindows(*lengths, *sizes, grid, look_back, causal)
+    return over_local_heads(
+        lambda arguments: _local_attention(arguments, windows, dropout),
+        windows,
+        {"query": query, "key": key, "value": value},
+        {},
+        {
+            "key_mask": key_mask,
+            "token_bias": token_bias,
+            "relative_embeddings": relative_embeddings,
+            "relative_values": relative_values,
+            "seed": seed,
+        },
+    )
+
+
+def _local_attention(arguments, windows, dropout):
+    query = windows.of_queries(arguments["query"])
+    key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
+    real, key_bias = windows.real_keys(arguments), None
+    if "token_bias" in arguments:
+        key_bias = windows.of_keys(tf.cast(arguments["token_bias"], query.dtype)[:, None])
+    offset = key.shape[3] - windows.block_size
+
+    def attend_rows(rows, seen, seed):
+        of_rows, count = query[..., rows, :], len(range(key.shape[3])[seen])
+        allowed = (real[..., None, seen],)
+        if windows.causal:
+            allowed += (windows.not_later(rows, count),)
+        bias = None if key_bias is None else key_bias[..., None, seen]
+        bias, relative_values = relative_terms(
+            arguments, of_rows, count, offset + (rows.start or 0), windows.one_way, bias
+        )
+        return attend(
+            of_rows,
+            key[..., seen, :],
+            value[..., seen, :],
+            allowed,
+            bias=bias,
+            relative_values=relative_values,
+            dropout=dropout,
+            seed=seed,
+        )
+
+    # A query without keys needs all keys of its window, including later ones.
+    in_order = windows.one_way and "key_mask" not in arguments
+    output = in_parts(
+        attend_rows, windows.block_size, in_order, windows.start, arguments.get("seed")
+    )
+    return join_blocks(output, size(arguments["query"], 2))
+
+
+def local_step(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    look_back=1,
+    grid=None,
+    count=None,
+    **tables,
+):
+    """Computes `rt_keras.ops.local_decode.local_step` as in the authors' code.
+
+    Args:
+        query, key, value, cache, position, block_size, look_back, grid, count: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the cache updated with this position.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.local_decode import local_cache
+    >>> x = tf.random.normal([1, 2, 50, 4])
+    >>> cache = local_cache(x, x, 49, block_size=8)
+    >>> last = x[:, :, 49:]
+    >>> output, cache = local_step(last, last, last, cache, 49, block_size=8)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    cache = add_position(cache, position, key, value, grid, count)
+    seen = keys_in_view(cache, position, block_size, look_back, grid)
+    if grid is not None:
+        seen = _as_last_block(seen, position, block_size)
+    return attend_step(query, **seen, **tables), cache
+
+
+def local_cross_step(
+    query,
+    key,
+    value,
+    position,
+    *,
+    block_size,
+    key_block_size=None,
+    look_back=1,
+    grid=None,
+    key_mask=None,
+    **tables,
+):
+    """Computes `rt_keras.ops.local_decode.local_cross_step` as in the authors' code.
+
+    Args:
+        query, key, value, position, block_size, key_block_size: see that function.
+        look_back, grid, key_mask: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 6, 4])
+    >>> local_cross_step(x[:, :, :1], x, x, 7, block_size=4, key_block_size=2).shape
+    TensorShape([1, 2, 1, 4])
+    """
+    key_block_size = key_block_size or block_size
+    seen = keys_in_window(
+        {"key": key, "value": value},
+        position,
+        block_size,
+        key_block_size,
+        look_back,
+        grid or (ceil_div(size(key, 2), key_block_size),),
+        causal=False,
+        key_mask=key_mask,
+    )
+    return attend_step(query, **_as_last_block(seen, position, block_size), **tables)
+
+
+def _as_last_block(seen, position, block_size):
+    """Sets the distances of keys in a window as if the query's block were the last in it."""
+    keys = size(seen["key"], 2)
+    distance = from_rows(position % block_size, keys - block_size - tf.range(keys))
+    return {**seen, "distance": distance}

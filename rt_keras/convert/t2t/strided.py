@@ -1,0 +1,108 @@
+"""Strided attention as in the authors' code."""
+
+import tensorflow as tf
+
+from rt_keras.convert.t2t.attend import attend, attend_step
+from rt_keras.convert.t2t.relative import relative_terms
+from rt_keras.ops.blocks import ceil_div, size
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.full_decode import add_kept
+from rt_keras.ops.strided import columns, from_columns
+from rt_keras.ops.strided_decode import keys_in_column
+
+
+def strided_attention(
+    query,
+    key,
+    value,
+    *,
+    stride,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+    relative_values=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Computes `rt_keras.ops.strided_attention` as in the authors' code.
+
+    Queries attend to the zeros that pad the last stride.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, length, depth]`, or None for the queries themselves.
+        value: `[batch, heads, length, value_depth]`.
+        stride: int, distance between consecutive keys.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask, key_mask: ignored, as in that code.
+        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
+        relative_values: `[1, 2 m + 1, value_depth]`, or None.
+        dropout: float, fraction of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, required if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> strided_attention(x, x, x, stride=4, causal=True).shape
+    TensorShape([1, 2, 10, 4])
+    """
+    key = query if key is None else key
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
+    length = size(query, 2)
+
+    def attend_heads(arguments):
+        of_queries = columns(arguments["query"], stride)
+        steps = size(of_queries, 3)
+        allowed = tf.ones([1, 1], tf.bool)
+        if causal:
+            allowed = tf.range(steps) <= tf.range(steps)[:, None]
+        bias, values = relative_terms(arguments, of_queries, steps, 0, causal)
+        output = attend(
+            of_queries,
+            columns(arguments["key"], stride),
+            columns(arguments["value"], stride),
+            (allowed,),
+            bias=bias,
+            relative_values=values,
+            dropout=dropout,
+            seed=arguments.get("seed"),
+        )
+        return from_columns(output, length)
+
+    tables = {"relative_embeddings": relative_embeddings, "relative_values": relative_values}
+    return over_heads(
+        attend_heads,
+        {"query": query * query.shape[-1] ** -0.5, "key": key, "value": value},
+        {},
+        {**tables, "seed": seed},
+        size(query, 0) * size(query, 1) * length * ceil_div(length, stride),
+        value.dtype,
+    )
+
+
+def strided_step(query, key, value, cache, position, *, stride, count=None, **tables):
+    """Computes `rt_keras.ops.strided_decode.strided_step` as in the authors' code.
+
+    Args:
+        query, key, value, cache, position, stride, count: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `strided_attention`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the cache updated with this position.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.strided_decode import strided_cache
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> cache = strided_cache(x[:, :, :4], x[:, :, :4], stride=2, max_length=9)
+    >>> last = x[:, :, 4:]
+    >>> output, cache = strided_step(last, last, last, cache, 4, stride=2)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    cache = add_kept(cache, position, key, value, count)
+    return attend_step(query, **keys_in_column(cache, position, stride), **tables), cache

@@ -1,0 +1,80 @@
+"""The heads of the authors' code; the golden cases in `test_checkpoint.py` have their numbers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.convert.t2t.heads import (
+    T2TClusterStridedHeads,
+    T2THashedHeads,
+    T2TLocalHeads,
+    T2TRoutingHeads,
+    T2TStridedHeads,
+)
+from rt_keras.convert.t2t.token_bias import token_bias_of
+from rt_keras.layers import MultiHeadAttention
+from tests.layers import checks
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
+
+GROUPS = {
+    "local": lambda **kwargs: T2TLocalHeads(2, 4, **kwargs),
+    "strided": lambda **kwargs: T2TStridedHeads(2, 3, **kwargs),
+    "routing": lambda **kwargs: T2TRoutingHeads(2, 3, 4, 5, **kwargs),
+    "cluster_strided": lambda **kwargs: T2TClusterStridedHeads(2, 3, 4, 5, **kwargs),
+    "hashed": lambda **kwargs: T2THashedHeads(2, 4, 4, 5, **kwargs),
+}
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_tables_are_shared_by_the_heads(kind):
+    group = GROUPS[kind](max_relative_distance=2)
+    group.build((None, 2, 12, 6), (None, 2, 12, 5))
+    assert group.relative_embeddings.shape == (1, 5, 6)
+    assert group.relative_values.shape == (1, 5, 5)
+    assert GROUPS[kind]().relative_values is None
+
+
+@pytest.mark.parametrize("grid, prompt", [(None, 5), ((3, 2), 0)])
+def test_steps_are_one_pass(grid, prompt):
+    options = {"max_relative_distance": 2, "dtype": "float64"}
+    groups = [T2TLocalHeads(1, 2, grid=grid, **options), T2TStridedHeads(1, 3, **options)]
+    attention = MultiHeadAttention(groups, 4, dtype="float64")
+    x = checks.random(2, 12, 6, dtype="float64")
+    expected = attention(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(attention, x, prompt), expected, rtol=0, atol=1e-12)
+
+
+def test_steps_of_attention_to_an_encoder_are_one_pass():
+    group = T2TLocalHeads(2, 3, key_block_size=2, max_relative_distance=2, dtype="float64")
+    query, key, value = (
+        tf.constant(checks.random(2, 2, n, 6, seed=n, dtype="float64")) for n in (9, 6, 6)
+    )
+    expected = group(query, value, key)
+    for position in range(9):
+        at = slice(position, position + 1)
+        output = group.cross_step(query=query[:, :, at], key=key, value=value, position=position)
+        np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
+
+
+def test_causal_attention_has_the_decoders_and_all_other_the_encoders():
+    group, x = T2TLocalHeads(2, 4, token_bias="fixed"), checks.random(1, 2, 9, 6)
+    bias = checks.random(1, 9, seed=1)
+    for own, other in (("encoder", "decoder"), ("decoder", "encoder")):
+        causal = own == "decoder"
+        plain = group(x, x, x, use_causal_mask=causal)
+        with token_bias_of(**{own: bias}):
+            assert checks.largest_difference(group(x, x, x, use_causal_mask=causal), plain) > 1e-2
+            with token_bias_of(**{other: bias}):
+                np.testing.assert_array_equal(group(x, x, x, use_causal_mask=causal), plain)
+
+
+def test_projections_are_orthonormal_and_drawn_from_the_seed():
+    groups = [T2THashedHeads(2, 7, 4, 5, seed=3, dtype=x) for x in ("mixed_bfloat16", "float32")]
+    for group in groups:
+        group.build((None, 2, None, 6), (None, 2, None, 6))
+    flat = groups[0].projections.numpy().reshape(-1, 6)
+    np.testing.assert_allclose(flat @ flat.T, np.eye(2 * 2), rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(groups[1].projections, groups[0].projections)
+    with pytest.raises(ValueError, match="num_buckets must be at least 2. Received: 1"):
+        T2THashedHeads(2, 1, 4, 5)
