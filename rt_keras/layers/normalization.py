@@ -11,12 +11,12 @@ def own_normalization(given):
     """Returns the option `normalization` of a block: one of `NORMALIZATIONS`, or `OwnLayers`.
 
     Args:
-        given: one of `NORMALIZATIONS`, a layer, or a function that returns a layer.
+        given: one of `NORMALIZATIONS`, a layer, a function that returns a layer, or `OwnLayers`.
 
     Raises:
         ValueError: if it is none of these.
     """
-    if isinstance(given, str) and given in NORMALIZATIONS:
+    if isinstance(given, OwnLayers) or given in NORMALIZATIONS:
         return given
     if isinstance(given, str):
         raise ValueError(
@@ -30,13 +30,13 @@ def make_normalization(kind, epsilon, dtype, name):
     """Returns the normalization layer of a residual, or that after the last block.
 
     Args:
-        kind: one of `NORMALIZATIONS`, or `OwnLayers`, to which the other arguments do not apply.
-        epsilon: float ε.
-        dtype: dtype policy.
+        kind: one of `NORMALIZATIONS`, or `OwnLayers`.
+        epsilon: float ε, except of `OwnLayers`.
+        dtype: dtype policy, except of `OwnLayers`.
         name: string.
     """
     if isinstance(kind, OwnLayers):
-        return kind()
+        return kind(name)
     layers = {
         "layer_norm": keras.layers.LayerNormalization,
         "rms_norm": keras.layers.RMSNormalization,

@@ -23,9 +23,9 @@ class OwnLayers:
             does not return a new layer.
 
     >>> norms = OwnLayers("normalization", keras.layers.LayerNormalization(epsilon=0.5))
-    >>> first, second = norms(), norms()
-    >>> first is not second, first.epsilon
-    (True, 0.5)
+    >>> first, second = norms("first"), norms("second")
+    >>> second.name, second.epsilon
+    ('second', 0.5)
     """
 
     def __init__(self, option, given, or_none=False):
@@ -46,12 +46,23 @@ class OwnLayers:
         self.or_none = or_none
         self.made = []
 
-    def __call__(self, *arguments):
+    def __call__(self, name, *arguments):
+        """Makes a layer.
+
+        Args:
+            name: string, the name of a copy.
+            *arguments: arguments of a function.
+        """
         if isinstance(self.given, keras.layers.Layer):
-            layer = type(self.given).from_config(self.given.get_config())
+            config = self.given.get_config()
+            config |= {"name": name} if "name" in config else {}
+            layer = type(self.given).from_config(config)
         else:
             layer = self.given(*arguments)
             self._check(layer)
+        if layer is not None:
+            # The mask of the input is that of the output. Without this, Keras would warn.
+            layer.supports_masking = True
         self.made.append(layer)
         return layer
 
@@ -77,14 +88,16 @@ def own_config(option):
     """Returns the value of an option for `get_config`, which `with_own_layers` reads.
 
     Args:
-        option: `OwnLayers`, or another value of `feed_forward` or `normalization`.
+        option: `OwnLayers`, a list of layers, or another value of `feed_forward` or
+            `normalization`.
 
     Returns:
-        List of the configurations of all layers made, or the value itself.
+        List of the configurations of all layers, or the value itself.
     """
-    if not isinstance(option, OwnLayers):
-        return option
-    configs = [keras.saving.serialize_keras_object(layer) for layer in option.made]
+    layers = option.made if isinstance(option, OwnLayers) else option
+    if not isinstance(layers, list):
+        return layers
+    configs = [keras.saving.serialize_keras_object(layer) for layer in layers]
     for config in configs:
         # A block builds its layers, within its own scope of names.
         if config is not None:
@@ -144,7 +157,8 @@ def call_own(layer, x, mask, training):
         training: bool or None. Keras passes it on to layers inside, even if the layer itself does
             not take it.
     """
-    options = {"training": training}
-    if mask is not None and "mask" in inspect.signature(layer.call).parameters:
-        options["mask"] = tf.cast(mask, tf.bool)
-    return layer(x, **options)
+    if mask is None or "mask" not in inspect.signature(layer.call).parameters:
+        return layer(x, training=training)
+    output = layer(x, mask=tf.cast(mask, tf.bool), training=training)
+    # Without the mask that Keras attaches to it.
+    return tf.identity(output)

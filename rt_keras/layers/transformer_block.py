@@ -167,7 +167,7 @@ class TransformerBlock(CachedBlock, SameShape):
         if cross_head_groups is not None:
             self.cross_attention = self._attention(cross_head_groups, "cross_attention")
         self._own_feed_forward = own_feed_forward(feed_forward)
-        own = self._own_feed_forward and self._own_feed_forward()
+        own = self._own_feed_forward and self._own_feed_forward("feed_forward")
         self.feed_forward = self._default_feed_forward() if own is None else own
         for name in self._names:
             norm = make_normalization(
@@ -211,8 +211,9 @@ class TransformerBlock(CachedBlock, SameShape):
     @property
     def normalization(self):
         """The option: a string, or a list of the layers that were given, one per residual."""
-        own = isinstance(self._normalization, OwnLayers)
-        return self._normalization.made if own else self._normalization
+        if isinstance(self._normalization, OwnLayers):
+            return [self._norm_of(name) for name in self._names]
+        return self._normalization
 
     def build(self, input_shape):
         self.width = input_shape[-1]
@@ -345,7 +346,7 @@ class TransformerBlock(CachedBlock, SameShape):
             "head_groups": serialize(self.attention.head_groups),
             "cross_head_groups": serialize(cross),
             "feed_forward": own_config(self._own_feed_forward),
-            "normalization": own_config(self._normalization),
+            "normalization": own_config(self.normalization),
         }
 
     @classmethod

@@ -57,7 +57,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
     sizes = _one_per_block(options["conv_kernel_size"], count)
     blocks = []
     for i, (groups, cross) in enumerate(zip(all_groups, all_cross_groups)):
-        own = options["feed_forward"] and options["feed_forward"](i)
+        own = options["feed_forward"] and options["feed_forward"]("feed_forward", i)
         of_block = {**options, "intermediate_dim": intermediate_dim, "feed_forward": None}
         if own is not None:
             of_block |= {**DEFAULT_FEED_FORWARD, "feed_forward": lambda own=own: own}
