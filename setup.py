@@ -36,8 +36,8 @@ SERVING = ["tensorflow-serving-api>=2.20,<2.22"]
 PLOT = ["matplotlib>=3.8,<4"]
 # Sound files and their resampling, and the error rates of transcriptions.
 SPEECH = ["soundfile>=0.13,<0.15", "scipy>=1.13,<2", "jiwer>=4,<5"]
-# The scores of long answers, and the search for words in passages.
-RETRIEVAL = ["rouge>=1.0.1,<2", "bm25s>=0.2,<0.4"]
+# The scores of long answers.
+RETRIEVAL = ["rouge>=1.0.1,<2"]
 
 # The site in `docs`. Its reference has the pages of what needs the other extras too.
 DOCS = [
@@ -61,8 +61,7 @@ EXTRAS = {
     "speech": SPEECH,
     "retrieval": RETRIEVAL,
     "pretrained": PRETRAINED,
-    # What `rt-keras benchmark` compares with. It also measures pytorch-fast-transformers where
-    # that is installed; building it takes a C++ compiler and, beside an nvcc, a CUDA toolkit.
+    # What `rt-keras benchmark` compares with.
     "rivals": ["torch>=2.13,<3", "routing-transformer>=1.6.1,<2"],
     "docs": DOCS,
     "test": [

@@ -153,5 +153,5 @@ def test_links_of_the_description_are_absolute_where_the_address_is_known(monkey
     monkeypatch.setenv("PROJECT_URL", "https://code.example/rt_keras")
     shown = run(sys.executable, ROOT / "setup.py", "--quiet", "--long-description", cwd=tmp_path)
     assert "](https://code.example/rt_keras/blob/main/docs/start.md)" in shown
-    assert "](https://code.example/rt_keras/raw/main/rt_keras/analysis/" in shown
+    assert "](https://code.example/rt_keras/raw/main/docs/pictures/" in shown
     assert not re.search(r"\]\((?!https:)", shown)

@@ -1,148 +1,150 @@
-"""`rt-keras benchmark compare`: comparison of two result files."""
+"""`rt-keras benchmark compare`: trains configurations and writes a table of their scores."""
 
-from rt_keras.files import read_json
-from rt_keras.options import add_options
-from rt_keras.tables import table
+import itertools
+import re
+from pathlib import Path
 
-# Keys that identify a figure in a file.
-NAMES = ("kind", "direction", "length", "batch")
-# Compared quantities: name, unit, scale and format. Lower is better.
-QUANTITIES = {"seconds": ("time", "s", 1, ".5f"), "peak_bytes": ("peak", "MB", 1e6, ",.0f")}
+from rt_keras.benchmarks import machine, options, runs
+from rt_keras.files import whole_file, write_json
+from rt_keras.options import add_options, check_at_least_one
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Compares two result files of the same benchmark. Fails if a figure of this package is "
-        "worse in the second file."
+        "Trains each configuration with each seed, as `rt-keras train` does, scores it on held-out "
+        "examples, as `rt-keras evaluate` does, and writes figures.json and table.md. The same "
+        "command with the same folder continues where it was interrupted."
     )
-    parser.epilog = "example: rt-keras benchmark compare before.json after.json --tolerance 0.05"
-    parser.add_argument("before", metavar="A", help="the JSON file with the baseline")
-    parser.add_argument("after", metavar="B", help="the JSON file to check against it")
-    meaning = "accepted relative increase (default: 0.1)"
-    add_options(parser, {"--tolerance": meaning}, type=float, default=0.1)
+    parser.epilog = (
+        "example: rt-keras benchmark compare books books:model.local_routing.lower_heads=local "
+        "--set data.directory=my/books --seeds 3 --steps 1500 --output runs/compared"
+    )
+    meaning = (
+        "name or YAML file of a configuration, with changes of keys after colons, such as "
+        "books:model.num_layers=3:model.dropout=0.1"
+    )
+    parser.add_argument("configs", metavar="CONFIG", nargs="+", help=meaning)
+    add_options(parser, {"--output DIR": "folder of the runs and of the table"}, required=True)
+    meaning = "change a key of all configurations, such as data.directory=my/books"
+    add_options(parser, {"--set KEY=VALUE": meaning}, action="append", default=[])
+    options.add_seeds(parser)
+    meaning = "training steps, with a validation after the last (default: those of each)"
+    add_options(parser, {"--steps N": meaning}, type=int)
+    add_options(parser, {"--split": "split to score: validation or test (default: test)"})
+    parser.set_defaults(split="test")
 
 
 def main(args):
-    """Prints a table of the figures that two files have in common.
+    """Trains, scores, prints the table and writes it.
 
     Args:
         args: namespace of the options.
 
     Returns:
-        A dictionary of the compared figures, with an `error` if a figure of this package is worse
-        by more than the tolerance.
+        A dictionary of JSON values with one entry of `figures` for each run; see `train`.
 
     Raises:
-        ValueError: if a file is not a result of a speed benchmark, or the two cannot be compared.
+        ValueError: if an option or a configuration is wrong, or differs from that of a run in the
+            folder.
     """
-    if args.tolerance < 0:
-        raise ValueError(f"--tolerance must be at least 0. Received: {args.tolerance}")
-    before, after = _read(args.before), _read(args.after)
-    if before["benchmark"] != after["benchmark"]:
-        raise ValueError(
-            f"A and B must be results of the same benchmark. Received: {args.before} of "
-            f"{before['benchmark']}, {args.after} of {after['benchmark']}"
-        )
-    rows = compare(before, after, args.tolerance)
-    if not rows:
-        raise ValueError(f"A and B must share figures. Received: {args.before}, {args.after}")
-    print(report(before, after, rows))
-    figures = {"tolerance": args.tolerance, "figures": rows}
-    worse = sum(row["worse"] for row in rows)
-    if worse:
-        figures["error"] = (
-            f"{worse} of {len(rows)} figures are worse in {args.after} by more than "
-            f"{args.tolerance:.0%}"
-        )
-    return figures
+    from rt_keras.training.config import load_config
 
-
-def _read(path):
-    result = read_json(path)
-    figures = result.get("figures")
-    if not figures or not all(name in figures[0] for name in QUANTITIES):
-        raise ValueError(f"{path} is not from rt-keras benchmark attention, model, decode or input")
+    check_at_least_one(args, "seeds", "steps")
+    wanted = [
+        settings_of(args, text, seed)
+        for seed, text in itertools.product(range(args.seeds), dict.fromkeys(args.configs))
+    ]
+    for settings in wanted:
+        load_config(settings["config"], settings["set"])
+    figures = []
+    for settings in wanted:
+        runs.say(f"{settings['name']}, seed {settings['seed']}")
+        figure = runs.alone("rt_keras.benchmarks.compare:train", settings, args.output)
+        figures.append({"settings": settings, **figure})
+    result = {"benchmark": "compare", "machine": machine.describe(), "figures": figures}
+    write_json(Path(args.output, "figures.json"), result)
+    with whole_file(Path(args.output, "table.md")) as part:
+        part.write_text(table(figures))
+    print(f"{result['machine']}\n\n{table(figures)}")
     return result
 
 
-def compare(before, after, tolerance):
-    """Compares the figures that two results have in common.
+def settings_of(args, text, seed):
+    """Returns the settings of a run.
 
     Args:
-        before: dictionary from `measure` of a benchmark.
-        after: dictionary from `measure` of the same benchmark.
-        tolerance: float, the accepted relative increase.
+        args: namespace of the options.
+        text: string, a configuration with changes after colons.
+        seed: int.
 
     Returns:
-        A list of dictionaries with the figure's `NAMES`, `quantity`, `before`, `after`, `ratio`
-        (after divided by before) and `worse`, which is True if the figure belongs to this package
-        and the ratio is above 1 + tolerance.
+        A dictionary of JSON values.
     """
-    earlier = {_name(figure): figure for figure in before["figures"]}
-    return [
-        {
-            **{name: figure[name] for name in NAMES if name in figure},
-            "quantity": quantity,
-            "before": earlier[_name(figure)][quantity],
-            "after": figure[quantity],
-            "ratio": (ratio := figure[quantity] / earlier[_name(figure)][quantity]),
-            "worse": figure["package"] == "rt_keras" and ratio > 1 + tolerance,
-        }
-        for figure in after["figures"]
-        if _name(figure) in earlier
-        for quantity in QUANTITIES
-    ]
+    config, *changes = text.split(":")
+    steps = [f"trainer.{name}={args.steps}" for name in ("steps", "validation_every")]
+    return {
+        "name": ":".join([Path(config).stem, *changes]),
+        "config": config,
+        "seed": seed,
+        "split": args.split,
+        "set": [*(steps if args.steps else ()), *args.set, *changes, f"trainer.seed={seed}"],
+    }
 
 
-def _name(figure):
-    return tuple(figure.get(name) for name in NAMES)
-
-
-def differences(before, after):
-    """Lists the machines, versions and settings that differ between two results.
+def train(settings, output):
+    """Trains and scores one model.
 
     Args:
-        before: dictionary, a result.
-        after: dictionary, another result.
+        settings: dictionary from `settings_of`.
+        output: string, the folder of the runs.
 
     Returns:
-        A list of strings.
+        A dictionary of the `scores` in the order of `rt-keras evaluate`, the `formats` of the main
+        ones, the number of `parameters`, and the `tokens_per_second` of training, None if the run
+        was finished before.
     """
-    names = ("machine", "version", "rivals")
-    one, other = (
-        {**{name: found.get(name) for name in names}, **found["settings"]}
-        for found in (before, after)
-    )
-    return [
-        f"{name} differs: {one.get(name)} / {other.get(name)}"
-        for name in {**one, **other}
-        if one.get(name) != other.get(name)
-    ]
+    from rt_keras.training import evaluation, run
+    from rt_keras.training.config import load_config
+    from rt_keras.training.experiment import Experiment, load_model
+
+    config = load_config(settings["config"], settings["set"])
+    name = re.sub(r"[^\w.=-]+", "-", settings["name"])
+    folder = Path(output, f"{name}-{settings['seed']}")
+    trained = run.train(config, folder, resume="auto")
+    experiment, model = Experiment(config), load_model(folder)
+    examples = experiment.load_split(settings["split"])
+    scores = evaluation.evaluate(model, examples, config.data.batch_size)
+    task = experiment.task
+    return {
+        "scores": scores,
+        "formats": dict([*task.text_units, *task.units]),
+        "parameters": trained["parameters"],
+        "tokens_per_second": trained["tokens_per_second"] or None,
+    }
 
 
-def report(before, after, rows):
-    """Formats compared figures as a table.
+def table(figures):
+    """Formats the figures as a table in Markdown, with one row for each configuration.
 
     Args:
-        before: dictionary, a result.
-        after: dictionary, another result.
-        rows: list of dictionaries that `compare` returned for them.
+        figures: list of dictionaries from `train`, with their `settings`.
 
     Returns:
-        A string. "WORSE" marks a figure that got worse.
+        A string. Scores are means over seeds; "±" is followed by their standard deviation.
     """
-    columns = {"length": ",", "kind": "", "direction": ""}
-    for what, unit, _, spec in QUANTITIES.values():
-        columns |= {f"{what} ({unit})\nbefore": spec, f"{what} ({unit})\nafter": spec}
-        columns |= {f"{what}\nratio": ".2f"}
-    lines = []
-    # Each figure has one row per quantity.
-    for figure in zip(*(rows[i :: len(QUANTITIES)] for i in range(len(QUANTITIES)))):
-        cells = [figure[0].get("length"), figure[0]["kind"].replace("_", " ")]
-        cells.append(figure[0].get("direction", "").replace("_", " + "))
-        for row in figure:
-            scale = QUANTITIES[row["quantity"]][2]
-            cells += [row["before"] / scale, row["after"] / scale, row["ratio"]]
-        lines.append([*cells, "WORSE" if any(row["worse"] for row in figure) else ""])
-    return "\n".join([*differences(before, after), table({**columns, "": ""}, lines)])
+    formats = {name: spec for figure in figures for name, spec in figure["formats"].items()}
+    head = ["configuration", "seeds", *map(options.words, formats), "parameters", "tokens/s"]
+    lines = [head, ["---"] * len(head)]
+    for name, rows in runs.grouped(figures, "name").items():
+        cells = [_cell([x["scores"].get(score) for x in rows], formats[score]) for score in formats]
+        speed = _cell([x["tokens_per_second"] for x in rows], ",.0f")
+        lines.append([name, str(len(rows)), *cells, f"{rows[0]['parameters']:,}", speed])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(values, spec):
+    mean = runs.mean(values)
+    if mean is None:
+        return ""
+    return f"{mean:{spec}}" + (f" ± {runs.spread(values):{spec}}" if len(values) > 1 else "")

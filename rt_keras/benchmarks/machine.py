@@ -1,11 +1,17 @@
-"""A description of the machine that a benchmark runs on."""
+"""A description of the machine that a benchmark runs on, and the memory of a process."""
 
+import contextlib
 import os
 import platform
+import resource
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from rt_keras.machine import count_cores
+
+def count_cores():
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def describe():
@@ -36,3 +42,33 @@ def _processor():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def resident_peak():
+    """Returns the peak resident memory of this process, in bytes.
+
+    >>> resident_peak() > 10**6
+    True
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        # On Linux, getrusage may give the peak of the parent process.
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(fields["VmHWM"].split()[0]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resident():
+    """Returns the current resident memory of this process, in bytes, and resets the peak.
+
+    The peak stays unchanged if the system does not allow a reset.
+
+    >>> 10**6 < resident() <= resident_peak()
+    True
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return resident_peak()

@@ -1,30 +1,21 @@
 """Attention of other packages, in PyTorch, used as their documentation says.
 
-The packages are in the extra `rivals`, except `pytorch-fast-transformers`, which is compiled during
-installation.
+The packages are in the extra `rivals`.
 """
 
 import functools
 from importlib import metadata
 from importlib.util import find_spec
 
-from rt_keras import progress
-from rt_keras.benchmarks.operations import BITS, NUM_CLUSTERS, TOP_K
+from rt_keras.benchmarks.runs import say
 
 # The modules that each rival needs; the last one belongs to its package.
 ATTENTION = {
     "torch_full": ("torch",),
     "kmeans_attention": ("torch", "routing_transformer"),
     "kmeans_attention_shared": ("torch", "routing_transformer"),
-    "fast_transformers": ("torch", "fast_transformers"),
-    "fast_transformers_improved": ("torch", "fast_transformers"),
 }
-MODELS = {"routing_transformer": ("torch", "routing_transformer")}
-PACKAGES = {
-    "torch": "torch",
-    "routing_transformer": "routing-transformer",
-    "fast_transformers": "pytorch-fast-transformers",
-}
+PACKAGES = {"torch": "torch", "routing_transformer": "routing-transformer"}
 
 
 def package(imports):
@@ -33,18 +24,17 @@ def package(imports):
     Args:
         imports: tuple of strings, the modules that the rival needs.
 
-    >>> package(MODELS["routing_transformer"])
+    >>> package(ATTENTION["kmeans_attention"])
     'routing-transformer'
     """
     return PACKAGES[imports[-1]]
 
 
-def choose(wanted, rivals):
+def choose(wanted):
     """Selects the rivals to measure. Without `wanted`, standard error lists the missing ones.
 
     Args:
         wanted: list of strings, or None for all installed rivals.
-        rivals: dictionary, `ATTENTION` or `MODELS`.
 
     Returns:
         A dictionary from names to the modules that each rival needs.
@@ -53,13 +43,13 @@ def choose(wanted, rivals):
         ValueError: if a requested rival is not installed.
     """
     chosen = {}
-    for name in dict.fromkeys(rivals if wanted is None else wanted):
-        missing = [PACKAGES[module] for module in rivals[name] if find_spec(module) is None]
+    for name in dict.fromkeys(ATTENTION if wanted is None else wanted):
+        missing = [PACKAGES[module] for module in ATTENTION[name] if find_spec(module) is None]
         line = f"{name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         if not missing:
-            chosen[name] = rivals[name]
+            chosen[name] = ATTENTION[name]
         elif wanted is None:
-            progress.say(f"not installed: {line}")
+            say(f"not installed: {line}")
         else:
             raise ValueError(f"--rivals: {line}")
     return chosen
@@ -88,8 +78,6 @@ def prepare(kind, direction, length, heads, depth, window):
       and this window. With gradients it is in training mode, as in the models of its package: each
       call computes new cluster means, and the clusters move after the gradients. The first call
       initializes them. "_shared" has shared queries and keys.
-    - fast_transformers: `ClusteredAttention` with 100 clusters of 63 bits, which is never causal;
-      "_improved" is `ImprovedClusteredAttention` with 32 top keys.
 
     Args:
         kind: string, a key of `ATTENTION`.
@@ -153,32 +141,10 @@ def _kmeans_attention(length, heads, depth, window, backward, device, shared_qk=
     return lambda query, key, value: layer(query, key, value)[0], layer.kmeans.update
 
 
-def _fast_transformers(length, heads, depth, window, backward, device, improved=False):
-    import torch
-    from fast_transformers import attention
-    from fast_transformers.masking import FullMask, LengthMask
-
-    cls = attention.ImprovedClusteredAttention if improved else attention.ClusteredAttention
-    options = {"topk": TOP_K} if improved else {}
-    layer = cls(NUM_CLUSTERS, bits=BITS, attention_dropout=0.0, **options)
-    layer.to(device).train(backward)
-    everything = FullMask(length, device=device)
-    lengths = LengthMask(torch.tensor([length], device=device), max_len=length, device=device)
-
-    def attend(*inputs):
-        # The package has the head axis after the positions.
-        inputs = [x.transpose(1, 2).contiguous() for x in inputs]
-        return layer(*inputs, everything, lengths, lengths).transpose(1, 2)
-
-    return attend, lambda: None
-
-
 # Each function makes a function of query, key and value, and one that moves the clusters after the
 # gradients.
 _ATTENTION = {
     "torch_full": _torch_full,
     "kmeans_attention": _kmeans_attention,
     "kmeans_attention_shared": functools.partial(_kmeans_attention, shared_qk=True),
-    "fast_transformers": _fast_transformers,
-    "fast_transformers_improved": functools.partial(_fast_transformers, improved=True),
 }

@@ -19,9 +19,8 @@ import sys
 import tempfile
 import time
 
-from rt_keras import progress
-from rt_keras.benchmarks.memory import resident_peak
-from rt_keras.benchmarks.timing import alternate
+from rt_keras.benchmarks.machine import resident_peak
+from rt_keras.benchmarks.runs import say
 
 
 def contender(place, *imports, **arguments):
@@ -32,8 +31,8 @@ def contender(place, *imports, **arguments):
         *imports: strings, modules to import first.
         **arguments: the function's arguments.
 
-    >>> contender("kinds:prepare", kind="local", length=8)["target"]
-    'rt_keras.benchmarks.kinds:prepare'
+    >>> contender("models:prepare_step", kind="local", length=8)["target"]
+    'rt_keras.benchmarks.models:prepare_step'
     """
     target = f"rt_keras.benchmarks.{place}"
     return {"target": target, "arguments": arguments, "imports": imports}
@@ -60,32 +59,56 @@ def contest(contenders, repeats, threads, where=""):
           framework, but not the memory of an accelerator.
     """
     ready, peaks, found = {}, {}, {}
-    total, title = len(contenders) * (1 + repeats), f"measuring {len(contenders)} contenders"
-    with contextlib.ExitStack() as stack, progress.bar(title, total, "runs") as update:
 
-        def turn(name):
-            update(note=name.replace("_", " "))
-            try:
-                answer = ready[name]()
-            except RuntimeError as error:
-                progress.say(f"{where}{name}: left out: {error}")
-                return None
-            update(advance=1)
-            peaks[name] = answer["peak_bytes"]
-            return answer["seconds"]
+    def turn(name):
+        try:
+            answer = ready[name]()
+        except RuntimeError as error:
+            say(f"{where}{name}: left out: {error}")
+            return None
+        peaks[name] = answer["peak_bytes"]
+        return answer["seconds"]
 
+    with contextlib.ExitStack() as stack:
         for name, contender in contenders.items():
             ready[name] = stack.enter_context(worker(threads, **contender))
             if turn(name) is None:
                 del ready[name]
             else:
-                progress.say(f"{where}{name}: ready, peak {peaks[name] / 1e6:,.0f} MB")
+                say(f"{where}{name}: ready, peak {peaks[name] / 1e6:,.0f} MB")
         times = alternate({name: functools.partial(turn, name) for name in ready}, repeats)
     for name, runs in times.items():
         if None not in runs:
             median = statistics.median(runs)
-            progress.say(f"{where}{name}: {median:.4f} s, median of {len(runs)}")
+            say(f"{where}{name}: {median:.4f} s, median of {len(runs)}")
             found[name] = {"seconds": median, "runs": runs, "peak_bytes": peaks[name]}
+    return found
+
+
+def alternate(runs, repeats, seconds=10.0):
+    """Runs functions several times each, in rounds, so that other load affects all of them.
+
+    Args:
+        runs: dictionary of functions without arguments. Each returns the seconds that it took, or
+            None if it failed and should not run again.
+        repeats: int, the maximum number of runs of each function.
+        seconds: float, the total time after which a function does not run again, since one run of
+            full attention over a long sequence is enough. Defaults to 10.0.
+
+    Returns:
+        A dictionary from names to lists of the values returned, at least one.
+
+    >>> alternate({"quick": lambda: 1.0, "slow": lambda: 60.0}, repeats=3)
+    {'quick': [1.0, 1.0, 1.0], 'slow': [60.0]}
+    """
+    found = {name: [] for name in runs}
+    waiting = dict(runs)
+    while waiting:
+        for name, run in list(waiting.items()):
+            times = found[name]
+            times.append(run())
+            if times[-1] is None or len(times) >= repeats or sum(times) >= seconds:
+                del waiting[name]
     return found
 
 

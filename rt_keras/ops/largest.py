@@ -88,23 +88,6 @@ def indices_of_largest_in_groups(x, count):
     return group * GROUP_SIZE + place % GROUP_SIZE, next_largest
 
 
-def are_largest(x, count):
-    """Returns a mask of the entries of each row that are at least the `count`-th largest entry.
-
-    Args:
-        x: `[..., length]`, compared in float32.
-        count: int; if a row has at most this many entries, all are True.
-
-    Returns:
-        bool `[..., length]`, with more than `count` entries True if entries are equal.
-
-    >>> are_largest(tf.constant([1.0, 5.0, 3.0, 9.0, 3.0]), 3).numpy().tolist()
-    [False, True, True, True, True]
-    """
-    bits = _ordered_bits(tf.cast(x, tf.float32))
-    return bits >= _least_of_largest(bits, count)[..., None]
-
-
 def _ordered_bits(x):
     """Returns integers in the order of floats."""
     bits = tf.bitcast(x + 0.0, tf.int32)

@@ -1,64 +1,97 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from rt_keras import cli
+from rt_keras.benchmarks import compare
+from rt_keras.training.config import load_config
+from tests.benchmarks.checks import parse
+
+PAGES = Path(__file__).parents[2] / "docs" / "benchmarks"
+
+TINY = """
+model:
+  num_layers: 1
+  hidden_dim: 16
+  local: {num_heads: 2, block_size: 8}
+  local_routing: {num_heads: 0}
+data: {sequence_length: 64, batch_size: 2}
+schedule: {warmup_steps: 1}
+trainer: {jit_compile: false}
+"""
 
 
-def figure(kind, seconds, peak=10**8, **names):
-    shared = {"kind": kind, "package": "rt_keras", "direction": "forward", "length": 1024}
-    return {**shared, **names, "seconds": seconds, "peak_bytes": peak}
+def test_changes_of_one_configuration_stand_above_those_of_all():
+    args = parse(compare, "a/b.yaml", output="out", steps=20, set="model.num_layers=3")
+    found = compare.settings_of(args, "a/b.yaml:model.num_layers=4", 1)
+    assert (found["name"], found["config"]) == ("b:model.num_layers=4", "a/b.yaml")
+    layers = [f"model.num_layers={number}" for number in (3, 4)]
+    steps = ["trainer.steps=20", "trainer.validation_every=20"]
+    assert found["set"] == [*steps, *layers, "trainer.seed=1"]
 
 
-def result(*figures, **more):
-    found = {"benchmark": "attention", "machine": "one", "version": "0.1", "rivals": {}}
-    return {**found, "settings": {"window": 256}, "figures": list(figures), **more}
+def figure(name, seed, bits, speed):
+    settings, formats = {"name": name, "seed": seed}, {"bits_per_byte": ".2f"}
+    scores = {"bits_per_byte": bits, "bytes": 9}
+    more = {"formats": formats, "parameters": 1000, "tokens_per_second": speed}
+    return {"settings": settings, "scores": scores, **more}
 
 
-@pytest.fixture
-def compare(tmp_path, capsys):
-    """Runs the command on two results; returns its status, output and error output."""
-
-    def run(before, after, *options):
-        for name, content in (("a.json", before), ("b.json", after)):
-            (tmp_path / name).write_text(json.dumps(content))
-        paths = [str(tmp_path / name) for name in ("a.json", "b.json")]
-        status = cli.main(["benchmark", "compare", *paths, *map(str, options)])
-        return status, *capsys.readouterr()
-
-    return run
-
-
-def test_figures_of_ours_that_are_slower_or_larger_fail_by_name(compare):
-    before = [
-        figure("full", 1.0),
-        figure("local", 1.0),
-        figure("gone", 1.0),
-        figure("torch", 1.0, package="torch"),
+def test_a_row_has_means_and_deviations_over_seeds():
+    figures = [figure("a", 0, 1.0, 1e4), figure("b", 0, 2.0, None), figure("a", 1, 3.0, 3e4)]
+    assert compare.table(figures).splitlines() == [
+        "| configuration | seeds | bits per byte | parameters | tokens/s |",
+        "| --- | --- | --- | --- | --- |",
+        "| a | 2 | 2.00 ± 1.41 | 1,000 | 20,000 ± 14,142 |",
+        "| b | 1 | 2.00 | 1,000 |  |",
     ]
-    after = [figure("full", 1.09), figure("local", 1.0), figure("new", 9.0)]
-    after += [figure("torch", 2.0, package="torch"), figure("local", 9.0, length=2048)]
-    status, output, error = compare(result(*before), result(*after, machine="another"))
-    assert (status, error) == (0, "") and "WORSE" not in output
-    assert output.startswith("machine differs: one / another\n") and "2,048" not in output
-    after[:2] = figure("full", 1.2), figure("local", 1.0, 2 * 10**8)
-    status, output, error = compare(result(*before), result(*after))
-    assert status == 1 and error.splitlines()[-1].startswith("rt-keras: error: 2 of ")
-    assert "by more than 10%" in error
-    worse = [line.split()[:2] for line in output.splitlines() if "WORSE" in line]
-    assert worse == [["1,024", "full"], ["1,024", "local"]]
-    assert compare(result(*before), result(*after), "--tolerance", 1.5)[0] == 0
 
 
 @pytest.mark.parametrize(
-    "after, message",
+    "options, message",
     [
-        (result(figure("full", 1.0), benchmark="model"), "b.json of model"),
-        (result(figure("local", 1.0)), "A and B must share figures"),
-        ({"benchmark": "quality", "figures": [{"kind": "full"}]}, "b.json is not from rt-keras"),
-        ([], "b.json is damaged"),
+        (["quickstart", "--seeds", "0"], "--seeds must be at least 1"),
+        (["quickstart:model.num_layer=1"], "unknown key"),
+        (["no_such.yaml"], "there is no configuration 'no_such.yaml'"),
     ],
 )
-def test_files_that_cannot_be_compared_are_refused(compare, after, message):
-    status, _, error = compare(result(figure("full", 1.0)), after)
-    assert status == 1 and message in error and len(error.splitlines()) == 1
+def test_bad_input_is_refused_before_anything_is_trained(options, message, tmp_path, capsys):
+    command = ["benchmark", "compare", *options, "--output", str(tmp_path / "out")]
+    assert cli.main(command) == 1
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1 and not (tmp_path / "out").exists()
+
+
+def test_the_commands_on_the_pages_name_configurations():
+    pages = [path.read_text().replace("\\\n", "") for path in PAGES.glob("*.md")]
+    lines = [line for page in pages for line in page.splitlines()]
+    commands = [line.split()[3:] for line in lines if line.startswith("rt-keras benchmark compare")]
+    for words in commands:
+        args = parse(compare, *words)
+        for text in args.configs:
+            settings = compare.settings_of(args, text, seed=0)
+            load_config(settings["config"], settings["set"])
+    assert len(commands) > 3
+
+
+@pytest.mark.slow
+def test_configurations_are_trained_scored_and_tabulated_and_go_on(tmp_path, books, capfd):
+    config, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    config.write_text(f"base: books\n{TINY}")
+    names = [str(config), f"{config}:model.local.block_size=4"]
+    command = ["benchmark", "compare", *names, "--set", f"data.directory={books}", "--steps", "2"]
+    command += ["--set", f"data.data_dir={tmp_path / 'prepared'}", "--output", str(out)]
+    assert cli.main(command) == 0, capfd.readouterr().err
+    rows = (out / "table.md").read_text().splitlines()
+    assert [row.split(" | ")[0] for row in rows[2:]] == [
+        "| tiny",
+        "| tiny:model.local.block_size=4",
+    ]
+    first = json.loads((out / "figures.json").read_text())["figures"]
+    assert all(figure["scores"]["bits_per_byte"] > 0 for figure in first)
+    # Trained runs are scored again.
+    assert cli.main(command) == 0
+    second = json.loads((out / "figures.json").read_text())["figures"]
+    assert [x["scores"] for x in second] == [x["scores"] for x in first]
+    assert second[0]["tokens_per_second"] is None

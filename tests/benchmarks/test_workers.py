@@ -67,3 +67,23 @@ def test_those_that_fail_are_left_out_and_the_others_have_medians(capsys):
     assert "n = 8, gone: left out: no room" in said and "later: left out: " in said
     assert "signal 9, perhaps because memory ran out" in said
     assert "n = 8, quick: ready, peak" in said and "s, median of 3" in said
+
+
+def test_functions_take_turns_until_each_has_enough_runs_or_took_long_or_failed():
+    called = []
+    seconds = {
+        "slow": [2.0] * 9,
+        "slower": [9.0],
+        "quick": [0.1, 0.2, 0.3, 0.4, 0.5],
+        "fails": [1, None],
+    }
+    found = {name: iter(values) for name, values in seconds.items()}
+
+    def run(name):
+        called.append(name)
+        return next(found[name])
+
+    runs = {name: lambda name=name: run(name) for name in seconds}
+    seconds["slow"] = [2.0, 2.0]
+    assert workers.alternate(runs, repeats=5, seconds=4.0) == seconds
+    assert called == [*seconds, "slow", "quick", "fails", "quick", "quick", "quick"]

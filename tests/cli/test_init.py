@@ -13,7 +13,7 @@ from tests.cli.checks import assert_one_line
 
 COMMANDS = [
     *["analyze causality", "analyze clusters", "analyze heads", "analyze attention", "convert t2t"],
-    *(f"benchmark {name}" for name in ("attention", "quality", "pretrained", "compare", "plot")),
+    *(f"benchmark {name}" for name in ("speed", "quality", "pretrained", "compare")),
     *cli.COMMANDS,
 ]
 

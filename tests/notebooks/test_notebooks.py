@@ -5,10 +5,10 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+import numpy as np
 import pytest
 
-from tests.benchmarks.documents.test_pages import write_pages
-from tests.benchmarks.speech.test_training import write_speech
+from rt_keras.data.wav import encode_wav
 from tests.data.test_idx_images import write_folder
 from tests.models.adapted.llama_folder import write_llama
 
@@ -184,6 +184,20 @@ SMALLER_PAGES = """
 """
 
 
+SOURCE = "NAME\n   alarm - sets it\n\nNOTES\n   alarm() sets alarm()\n\nSEE ALSO\n   time"
+TARGET = "NAME\n   alarm - stellt ihn\n\nNOTIZEN\n   alarm() stellt alarm()"
+
+
+def write_pages(folder):
+    """Writes parallel pages, with pages in each split."""
+    for side, text in (("source", SOURCE), ("target", TARGET)):
+        (folder / side).mkdir(parents=True)
+        for number in range(60):
+            path = folder / side / f"page{number}.txt"
+            path.write_text(text + f"\n   x{number}x and x{number}x")
+    return folder
+
+
 @pytest.mark.weekly
 def test_manual_pages(tmp_path):
     changes = {
@@ -205,7 +219,7 @@ def test_manual_pages(tmp_path):
 @pytest.mark.weekly
 def test_retrieval():
     changes = {
-        '["docstrings", ': '["docstrings", "--limit", "300", ',
+        '"docstrings", folder]': '"docstrings", folder, "--limit", "300"]',
         "steps = 250": "steps = 4",
         "steps = 300": "steps = 4",
         '"model.hidden_dim": 64': '"trainer.jit_compile": False, "model.hidden_dim": 16',
@@ -218,6 +232,18 @@ def test_retrieval():
     assert "the right passage: " in printed
     assert printed.count("What does dedent do, in textwrap?") == 2
     assert pictures == 1
+
+
+def write_speech(folder):
+    """Writes tones with names, in a folder for each split."""
+    time = np.arange(8_000) / 16_000
+    for split in ("train", "validation", "test"):
+        (folder / split).mkdir(parents=True)
+        for number, (name, pitch) in enumerate(4 * [("la", 400), ("do", 1200)]):
+            path = folder / split / f"{number}.wav"
+            path.write_bytes(encode_wav(0.3 * np.sin(2 * np.pi * pitch * time), 16_000))
+            path.with_suffix(".txt").write_text(name)
+    return folder
 
 
 @pytest.mark.weekly

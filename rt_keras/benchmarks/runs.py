@@ -1,0 +1,115 @@
+"""Measurements that each take a process of their own, and the file that keeps their figures."""
+
+import importlib
+import json
+import multiprocessing
+import statistics
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from rt_keras.files import read_json, write_json
+
+
+def say(text):
+    """Prints a line of progress to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def alone(target, *arguments):
+    """Calls a function in a new process, so that the peak memory is that of this call.
+
+    Args:
+        target: string, "module:function".
+        *arguments: its arguments.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        ChildProcessError: if the process ends without an answer, as when memory runs out.
+        Exception: if the function raises one.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(_call, target, arguments).result()
+        except BrokenProcessPool:
+            raise ChildProcessError(
+                f"the process of {target} ended, perhaps because memory ran out"
+            ) from None
+
+
+def _call(target, arguments):
+    module, function = target.split(":")
+    return getattr(importlib.import_module(module), function)(*arguments)
+
+
+def figures_of(path, benchmark, wanted, measure):
+    """Measures the figures of a table, unless a file already has them.
+
+    The file is written after each measurement.
+
+    Args:
+        path: string or `Path`, the file, or None for no file.
+        benchmark: string, name of the benchmark in the file.
+        wanted: list of dictionaries of JSON values, the settings of the measurements.
+        measure: function from settings to a dictionary of JSON values, or to None if that failed.
+
+    Returns:
+        Pair of the whole result, with all `figures` of the file, and the list of the wanted ones.
+
+    Raises:
+        ValueError: if the file belongs to another benchmark.
+        RuntimeError: if there are no figures.
+    """
+    result = {"benchmark": benchmark, "figures": []}
+    if path and Path(path).exists():
+        result = read_json(path)
+        if result.get("benchmark") != benchmark:
+            raise ValueError(
+                f"--json must be a new file or one from this command. Received: {path}"
+            )
+    done = {_identity(figure["settings"]): figure for figure in result["figures"]}
+    for settings in wanted:
+        if _identity(settings) in done:
+            say(f"{settings}: already in {path}")
+            continue
+        figure = measure(settings)
+        if figure is not None:
+            done[_identity(settings)] = figure = {"settings": settings, **figure}
+            result["figures"].append(figure)
+        if path and figure is not None:
+            write_json(path, result)
+    found = [done[x] for x in map(_identity, wanted) if x in done]
+    if not found:
+        raise RuntimeError("Nothing was measured: all measurements failed.")
+    return result, found
+
+
+def _identity(settings):
+    return json.dumps(settings, sort_keys=True)
+
+
+def grouped(figures, setting):
+    """Groups figures by a setting, in the order of first appearance."""
+    found = {}
+    for figure in figures:
+        found.setdefault(figure["settings"][setting], []).append(figure)
+    return found
+
+
+def mean(values):
+    """Returns the mean of values, or None if any of them is None.
+
+    >>> mean([1, 2]), mean([1, None])
+    (1.5, None)
+    """
+    values = list(values)
+    return None if None in values else statistics.mean(values)
+
+
+def spread(values):
+    """Returns the standard deviation of values, or None if there is only one."""
+    values = list(values)
+    return statistics.stdev(values) if len(values) > 1 else None
