@@ -8,7 +8,6 @@ The commands of `rt-keras benchmark`:
 
 Shared modules:
 - `workers.py`: processes that take turns, their time and memory.
-- `runs.py`: measurements in their own processes, kept in a file.
+- `runs.py`: processes for measurements, files of figures, options and columns.
 - `machine.py`: a description of the machine, and the memory of a process.
-- `options.py`: options of several commands.
 """

@@ -4,7 +4,7 @@ import itertools
 import re
 from pathlib import Path
 
-from rt_keras.benchmarks import machine, options, runs
+from rt_keras.benchmarks import machine, runs
 from rt_keras.files import whole_file, write_json
 from rt_keras.options import add_options, check_at_least_one
 
@@ -28,7 +28,7 @@ def add_arguments(parser):
     add_options(parser, {"--output DIR": "folder of the runs and of the table"}, required=True)
     meaning = "change a key of all configurations, such as data.directory=my/books"
     add_options(parser, {"--set KEY=VALUE": meaning}, action="append", default=[])
-    options.add_seeds(parser)
+    runs.add_seeds(parser)
     meaning = "training steps, with a validation after the last (default: those of each)"
     add_options(parser, {"--steps N": meaning}, type=int)
     add_options(parser, {"--split": "split to score: validation or test (default: test)"})
@@ -134,7 +134,7 @@ def table(figures):
         A string. Scores are means over seeds; "±" is followed by their standard deviation.
     """
     formats = {name: spec for figure in figures for name, spec in figure["formats"].items()}
-    head = ["configuration", "seeds", *map(options.words, formats), "parameters", "tokens/s"]
+    head = ["configuration", "seeds", *map(runs.words, formats), "parameters", "tokens/s"]
     lines = [head, ["---"] * len(head)]
     for name, rows in runs.grouped(figures, "name").items():
         cells = [_cell([x["scores"].get(score) for x in rows], formats[score]) for score in formats]

@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from rt_keras import config_files
-from rt_keras.benchmarks import options, runs
+from rt_keras.benchmarks import runs
 from rt_keras.files import sum_of_file
 from rt_keras.options import add_options, check_range
 from rt_keras.tables import table_of
@@ -194,7 +194,7 @@ def report(figures):
 
     columns = {
         "tokens": (",", setting("length")),
-        "kind": ("", lambda figure: options.words(figure["settings"]["kind"])),
+        "kind": ("", lambda figure: runs.words(figure["settings"]["kind"])),
         "keys a\nquery sees": (",.0f", lambda figure: figure["keys"]),
         "loss\n(nats)": (".4f", lambda figure: figure["book"]),
         "over\nfull": (".4f", over_full),

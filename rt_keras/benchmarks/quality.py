@@ -7,7 +7,7 @@ Models that differ only in their attention heads are trained on tasks that need 
 import itertools
 import statistics
 
-from rt_keras.benchmarks import options, runs
+from rt_keras.benchmarks import runs
 from rt_keras.benchmarks.quality_heads import KINDS, POSITIONS
 from rt_keras.options import add_integers, add_options, check_at_least_one
 from rt_keras.tables import table_of
@@ -42,9 +42,9 @@ def add_arguments(parser):
     parser.epilog = (
         "example: rt-keras benchmark quality --tasks recall mqar --seeds 3 --json quality.json"
     )
-    options.add_names(parser, "tasks", NAMES, ("recall",))
-    options.add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
-    options.add_seeds(parser)
+    _add_names(parser, "tasks", NAMES, ("recall",))
+    _add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
+    runs.add_seeds(parser)
     add_integers(parser, INTEGERS)
     add_options(parser, DERIVED, type=int)
     add_options(parser, {"--learning-rate": "peak rate (default: 0.002)"}, type=float, default=2e-3)
@@ -57,6 +57,14 @@ def add_arguments(parser):
     )
     meaning = "folder of texts for the task text (default: the source of Python's standard library)"
     add_options(parser, {"--directory DIR": meaning})
+
+
+def _add_names(parser, name, known, default=None):
+    """Adds an option that selects the kinds or tasks to measure."""
+    shown = " ".join(default or ["all"])
+    meaning = f"{name} to measure: {', '.join(known)} (default: {shown})"
+    default = default or tuple(known)
+    add_options(parser, {f"--{name} NAME": meaning}, nargs="+", choices=known, default=default)
 
 
 def main(args):
@@ -87,8 +95,8 @@ def check(args):
     from rt_keras.benchmarks.quality_tasks import TASKS
 
     check_at_least_one(args, "seeds", "layers", "keys", "clusters", "batch")
-    options.check_multiple(args, "steps", TESTS, "the number of tests in a run, ")
-    options.check_multiple(args, "width", 8)
+    _check_multiple(args, "steps", TESTS, "the number of tests in a run, ")
+    _check_multiple(args, "width", 8)
     if not args.learning_rate > 0:
         raise ValueError(f"--learning-rate must be above 0. Received: {args.learning_rate}")
     if args.directory is not None and "text" not in args.tasks:
@@ -97,6 +105,13 @@ def check(args):
         )
     for name in args.tasks:
         TASKS[name](args.length, args.directory)
+
+
+def _check_multiple(args, name, number, what=""):
+    """Raises a `ValueError` if an option is not a positive multiple of a number."""
+    value = getattr(args, name)
+    if value < 1 or value % number:
+        raise ValueError(f"--{name} must be a multiple of {what}{number}. Received: {value}")
 
 
 def run_settings(args, task, kind, seed):
@@ -124,7 +139,7 @@ def run_settings(args, task, kind, seed):
         "clusters": args.clusters or max(1, length // (2 * keys)),
         "batch": args.batch or max(LEAST_BATCH, BATCH_TOKENS // length),
         "directory": args.directory if task == "text" else None,
-        **options.values(args, ("steps", "layers", "width", "learning_rate", "positions")),
+        **runs.values(args, ("steps", "layers", "width", "learning_rate", "positions")),
     }
 
 
@@ -159,7 +174,7 @@ def task_report(figures):
     """
     score = "loss" if figures[0]["settings"]["task"] == "text" else "accuracy"
     columns = {
-        "kind": ("", lambda rows: options.words(rows[0]["settings"]["kind"])),
+        "kind": ("", lambda rows: runs.words(rows[0]["settings"]["kind"])),
         score: (".3f", lambda rows: runs.mean(row[score][-1] for row in rows)),
         "spread": (".3f", lambda rows: runs.spread(row[score][-1] for row in rows)),
     }
@@ -178,7 +193,7 @@ def task_report(figures):
 
 def _title(figures, score):
     settings = figures[0]["settings"]
-    what = f"{options.words(settings['task'])}, {score} on held-out sequences"
+    what = f"{runs.words(settings['task'])}, {score} on held-out sequences"
     return (
         f"{what}: {settings['length']:,} tokens, {settings['steps']:,} steps of "
         f"{settings['batch']} sequences, {settings['layers']} blocks of width {settings['width']}, "

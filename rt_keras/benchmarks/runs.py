@@ -1,4 +1,4 @@
-"""Measurements that each take a process of their own, and the file that keeps their figures."""
+"""What benchmarks share: processes for measurements, files of figures, options and columns."""
 
 import importlib
 import json
@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from rt_keras.files import read_json, write_json
+from rt_keras.options import add_options
 
 
 def say(text):
@@ -113,3 +114,28 @@ def spread(values):
     """Returns the standard deviation of values, or None if there is only one."""
     values = list(values)
     return statistics.stdev(values) if len(values) > 1 else None
+
+
+def add_seeds(parser):
+    """Adds the option for the number of seeds."""
+    meaning = "number of runs, with the seeds 0, 1, ... of weights and data (default: 1)"
+    add_options(parser, {"--seeds N": meaning}, type=int, default=1)
+
+
+def values(args, names):
+    """Returns the values of some options as a dictionary.
+
+    >>> import argparse
+    >>> values(argparse.Namespace(length=8, batch=2), ["batch"])
+    {'batch': 2}
+    """
+    return {name: getattr(args, name) for name in names}
+
+
+def words(name):
+    """Replaces underscores in a name by spaces.
+
+    >>> words("local_routing")
+    'local routing'
+    """
+    return name.replace("_", " ")

@@ -9,7 +9,7 @@ import math
 import statistics
 
 import rt_keras
-from rt_keras.benchmarks import machine, options, rivals, workers
+from rt_keras.benchmarks import machine, rivals, runs, workers
 from rt_keras.options import add_integers, add_options, check_at_least_one
 from rt_keras.tables import table_of
 
@@ -153,7 +153,7 @@ def measure(args, chosen_rivals):
         "machine": machine.describe(),
         "version": rt_keras.__version__,
         "rivals": rivals.versions(chosen_rivals),
-        "settings": options.values(args, SETTINGS),
+        "settings": runs.values(args, SETTINGS),
         "figures": figures,
         "slopes": slopes(figures),
     }
@@ -161,7 +161,7 @@ def measure(args, chosen_rivals):
 
 def _measure_point(args, chosen_rivals, length, timed):
     """Measures the contenders at one length."""
-    sizes = {"length": length, **options.values(args, ("window", "heads", "depth"))}
+    sizes = {"length": length, **runs.values(args, ("window", "heads", "depth"))}
     contenders = {
         kind: _contender(args, kind, chosen_rivals.get(kind, ()), sizes, timed)
         for kind in (*args.kinds, *chosen_rivals)
@@ -213,11 +213,11 @@ def report(result):
     columns = {
         "length": (",", lambda figure: figure["length"]),
         "pass": ("", lambda figure: figure["pass"]),
-        "kind": ("", lambda figure: options.words(figure["kind"])),
+        "kind": ("", lambda figure: runs.words(figure["kind"])),
         "time (ms)": (",.3f", lambda figure: 1000 * figure["seconds"]),
         "peak (MB)": (",.0f", lambda figure: figure["peak_bytes"] / 1e6),
         **{
-            f"speedup over\n{options.words(name)}": (
+            f"speedup over\n{runs.words(name)}": (
                 ".2f",
                 lambda figure, name=name: figure["times_as_fast_as"].get(name),
             )
