@@ -1,4 +1,4 @@
-"""What benchmarks share: processes for measurements, files of figures, options and columns."""
+"""Parts that benchmarks share: processes for measurements, files of figures, options and columns."""
 
 import importlib
 import json
