@@ -1,4 +1,4 @@
-"""Parts that benchmarks share: processes for measurements, files of figures, options and columns."""
+"""Parts that benchmarks share: processes of measurements, files of figures, options and words."""
 
 import importlib
 import json
