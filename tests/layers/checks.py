@@ -112,6 +112,24 @@ def decode(layer, x, count, max_length=None):
     return tf.concat(outputs, axis=1)
 
 
+def chunks_are_one_pass(layer, x, tolerance):
+    """Asserts that two rows that read chunks at positions of their own get the output at once."""
+    expected, length = layer(x, x, use_causal_mask=True).numpy(), x.shape[1]
+    cache, starts = layer.new_cache(2, length), np.zeros(2, "int32")
+    padded, rng = np.concatenate([x, np.full_like(x, 7)], axis=1), np.random.default_rng(0)
+    while np.any(starts < length):
+        # Of a chunk, each row has some positions, or none; what follows is padding.
+        counts = np.minimum(rng.integers(0, 6, 2), length - starts).astype("int32")
+        chunk = np.stack([padded[row, start : start + 5] for row, start in enumerate(starts)])
+        output, cache = layer.call_with_cache(
+            chunk, cache, tf.constant(starts), count=tf.constant(counts)
+        )
+        for row, (start, count) in enumerate(zip(starts, counts)):
+            wanted = expected[row, start : start + count]
+            np.testing.assert_allclose(output[row, :count], wanted, rtol=0, atol=tolerance)
+        starts += counts
+
+
 def gates_for(group, x):
     """Returns the gates that a head group takes with vectors like these, as call arguments."""
     number = group.num_gates(x.shape[3])

@@ -1,6 +1,6 @@
 import pytest
 
-from rt_keras.layers import LocalRoutingHeads
+from rt_keras import layers
 from rt_keras.layers.head_options import positive_int
 
 
@@ -13,6 +13,62 @@ def test_positive_int(value):
         positive_int("size", value)
 
 
-def test_errors_of_options_name_the_kind():
-    with pytest.raises(ValueError, match="LocalRoutingHeads.*sliding_window"):
-        LocalRoutingHeads(2, 3, 3, 4, sliding_window=2)
+ARGUMENTS = {
+    "FullHeads": {},
+    "LocalHeads": {"block_size": 4},
+    "StridedHeads": {"stride": 3},
+    "LSHHeads": {"num_buckets": 4, "block_size": 3},
+    "ClusteredHeads": {},
+    "CausalClusteredHeads": {"num_clusters": 3},
+    "RoutingHeads": {"num_clusters": 3, "window_size": 4},
+    "LocalRoutingHeads": {"block_size": 4, "num_clusters": 3, "window_size": 4},
+    "RoutingMemoryHeads": {
+        "block_size": 4,
+        "num_clusters": 2,
+        "window_size": 3,
+        "memory_length": 8,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "kind, options, message",
+    [
+        ("FullHeads", {"num_heads": 0}, "num_heads must be a.* integer.*. Received: num_heads=0"),
+        ("FullHeads", {"max_relative_distance": 0}, "integer.*. Received: max_relative_distance=0"),
+        ("LocalHeads", {"sliding_window": 6}, "from 1 to look_back · block_size . 1, 5. .*: 6"),
+        ("LocalHeads", {"sliding_window": 3, "grid": (2, 2)}, "with grid or key_block_size"),
+        ("LocalHeads", {"grid": (2, 0)}, r"positive integers. Received: grid=\(2, 0\)"),
+        (
+            "LocalHeads",
+            {"look_back": (1,), "grid": (2, 2)},
+            r"one for each dimension of grid. .* look_back=\(1,\), grid=\(2, 2\)",
+        ),
+        ("LocalHeads", {"block_size": 2.5}, "an integer of at least 1. .*block_size=2.5"),
+        ("StridedHeads", {"stride": 0}, "an integer of at least 1. Received: stride=0"),
+        ("LSHHeads", {"num_buckets": 5}, "num_buckets must be even. Received: num_buckets=5"),
+        ("LSHHeads", {"num_rounds": 0}, "a positive integer. Received: num_rounds=0"),
+        # Options that a kind does not have.
+        ("LSHHeads", {"max_relative_distance": 3}, "LSHHeads.*max_relative_distance.*3"),
+        ("CausalClusteredHeads", {"share_qk": True}, "CausalClusteredHeads.*share_qk.*True"),
+        ("LocalRoutingHeads", {"sliding_window": 2}, "LocalRoutingHeads.*sliding_window"),
+        ("ClusteredHeads", {"top_k": 1.5}, "a positive integer. Received: top_k=1.5"),
+        ("ClusteredHeads", {"causal_by_mask": True}, "causal_by_mask=True needs top_k"),
+        ("RoutingHeads", {"window_size": 4.0}, "an integer of at least 1. .*: window_size=4.0"),
+        ("RoutingHeads", {"assignment": "near"}, "one of .*nearest.* Received: .*'near'"),
+        ("RoutingHeads", {"num_probes": 4}, "at most num_clusters .* num_probes=4, num_clusters=3"),
+        ("RoutingHeads", {"num_probes": 2, "assignment": "balanced"}, "and 1 with 'balanced'"),
+        ("LocalRoutingHeads", {"routed_key": "value"}, "one of .* Received: routed_key='value'"),
+        (
+            "LocalRoutingHeads",
+            {"kernel_size": 4, "routed_key": "key"},
+            "kernel_size must be 1 unless .*=4, .*'key'",
+        ),
+        ("RoutingMemoryHeads", {"memory_length": 3}, "at least memory_block_size. .*block_size=4"),
+        ("RoutingMemoryHeads", {"eviction": "newest"}, "eviction must be one of .*'newest'"),
+        ("RoutingMemoryHeads", {"routed_key": "key"}, "routed_key must be 'previous_query'"),
+    ],
+)
+def test_bad_arguments(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(layers, kind)(**{"num_heads": 2, **ARGUMENTS[kind], **options})

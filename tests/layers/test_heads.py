@@ -1,11 +1,10 @@
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import Heads, LocalRoutingHeads, MultiHeadAttention
+from rt_keras.layers import Heads, LocalRoutingHeads
 from rt_keras.layers.key_sets import (
     BlockAndCentroids,
     Cluster,
@@ -18,7 +17,6 @@ from rt_keras.layers.key_sets import (
     Window,
 )
 from rt_keras.ops.blocks import take_places
-from tests.layers import checks
 
 LENGTH, HEADS, DEPTH = 26, 2, 6
 # Unions that neither are a declared kind of heads nor in `tests/contract`.
@@ -126,41 +124,6 @@ def test_chunks_and_steps_of_rows_at_different_positions_are_one_pass(name):
             np.testing.assert_allclose(
                 output[row, :, 0], expected[row, :, place], rtol=0, atol=1e-9
             )
-
-
-@pytest.mark.parametrize("name", UNIONS)
-def test_neither_later_positions_nor_padding_change_outputs(name):
-    heads, first, second = make(name), inputs(0), inputs(1)
-    joined = [tf.concat([a[:, :, :11], b[:, :, 11:]], axis=2) for a, b in zip(first, second)]
-    outputs = [heads(*x, use_causal_mask=True)[:, :, :11] for x in (first, joined)]
-    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-12)
-    mask = np.arange(LENGTH) < np.array([[LENGTH], [15]])
-    masks = {"query_mask": mask, "key_mask": mask, "use_causal_mask": True}
-    moved = [tf.where(mask[:, None, :, None], x, 9.0) for x in first]
-    outputs = [heads(*x, **masks) for x in (first, moved)]
-    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-12)
-    assert not np.any(outputs[0][1, :, 15:])
-
-
-@pytest.mark.weekly
-@pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
-def test_unions_of_any_sets_train_compiled_by_xla_and_are_saved(tmp_path):
-    tokens, x = keras.Input([LENGTH, 8]), checks.random(2, LENGTH, 8)
-    layers = [MultiHeadAttention([Heads(2, sets)], 4, dropout=0.1) for sets in UNIONS.values()]
-    outputs = [layer(tokens, tokens, use_causal_mask=True) for layer in layers]
-    model = keras.Model(tokens, keras.layers.Concatenate()(outputs))
-    model.compile("sgd", "mse", jit_compile=True)
-    before = [np.array(weight) for weight in model.trainable_variables]
-    model.fit(x, np.zeros([2, *model.output.shape[1:]]), verbose=0)
-    after = [np.array(weight) for weight in model.trainable_variables]
-    assert all(np.all(np.isfinite(weight)) for weight in after)
-    assert any(np.any(weight != old) for weight, old in zip(after, before))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(x), model(x))
-    for layer in layers:
-        (group,) = layer.head_groups
-        assert loaded.get_layer(layer.name).head_groups[0].key_sets == group.key_sets
 
 
 @pytest.mark.parametrize(

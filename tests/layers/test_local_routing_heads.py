@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.layers import LocalRoutingHeads
 from tests.layers import checks
@@ -53,17 +52,6 @@ def test_statistics(options):
     np.testing.assert_allclose(group.losses, [loss], rtol=1e-5)
 
 
-def test_scale_bias_and_kernel_are_trained():
-    query, key, value = (x.astype("float32") for x in vectors())
-    group = LocalRoutingHeads(2, 2, 3, 4, kernel_size=3)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(group(query, value, key, use_causal_mask=True) ** 2)
-    names = {weight.name for weight in group.trainable_weights}
-    assert names == {"routed_scale", "routed_bias", "routed_kernel"}
-    for gradient in tape.gradient(loss, [weight.value for weight in group.trainable_weights]):
-        assert np.all(gradient != 0)
-
-
 def test_an_untrained_kernel_is_close_to_the_identity():
     first, same = (LocalRoutingHeads(4, 2, 3, 4, kernel_size=4, seed=5) for _ in range(2))
     for group in (first, same):
@@ -87,17 +75,3 @@ def test_left_padding_does_not_change_the_convolution(share_qk):
     parts = [x if x is None else x[:, :, 2:] for x in (query, value, key)]
     alone = group(*parts, use_causal_mask=True)
     np.testing.assert_allclose(padded[:, :, 2:], alone, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"routed_key": "value"}, "routed_key must be one of .* Received: routed_key='value'"),
-        ({"kernel_size": 4, "routed_key": "key"}, "kernel_size must be 1 unless .*=4, .*'key'"),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        LocalRoutingHeads(
-            **{"num_heads": 2, "block_size": 4, "num_clusters": 3, "window_size": 4} | options
-        )

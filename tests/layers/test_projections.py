@@ -1,20 +1,15 @@
-import keras
 import keras_hub
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.layers import (
-    ClusteredHeads,
     FullHeads,
-    Heads,
     LocalHeads,
     LocalRoutingHeads,
     MultiHeadAttention,
     RoutingHeads,
 )
 from rt_keras.layers.head_group import copy_groups
-from rt_keras.layers.key_sets import Persistent, Window
 from tests.layers import checks
 from tests.layers.test_multi_head_attention import mixed
 from tests.ops import reference
@@ -24,22 +19,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids"
 
 def test_head_dense():
     x = checks.random(2, 8, 6, dtype="float64")
-    layer = MultiHeadAttention(
-        [FullHeads(1, dtype="float64"), LocalHeads(2, 3, dtype="float64")],
-        4,
-        value_dim=3,
-        use_head_dense=True,
-        dtype="float64",
-    )
+    groups = copy_groups([FullHeads(1), LocalHeads(2, 3)], "float64")
+    options = {"key_dim": 4, "value_dim": 3, "dtype": "float64"}
+    layer = MultiHeadAttention(groups, use_head_dense=True, **options)
     found = layer(x, x)
     assert layer.head_dense.kernel.shape == (3, 3) and layer.head_dense.bias is None
     # The same layer without head_dense, whose effect is included in the rows of W_o.
-    plain = MultiHeadAttention(
-        [FullHeads(1, dtype="float64"), LocalHeads(2, 3, dtype="float64")],
-        4,
-        value_dim=3,
-        dtype="float64",
-    )
+    plain = MultiHeadAttention(copy_groups(groups, "float64"), **options)
     plain.build(x.shape, x.shape)
     for name in ("query", "key", "value", "output"):
         source = getattr(layer, f"{name}_dense").get_weights()
@@ -133,74 +119,30 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
     options = {"causal": causal, "query_mask": mask, "key_mask": mask}
     expected = reference.full(query[:, 6:8], repeated_keys, repeated_values, **options)
     checks.close(outputs[2], expected, 1e-6)
-    joined = np.moveaxis(np.concatenate(outputs, axis=1), 1, 2).reshape(2, 8, -1)
+    outputs = np.concatenate(outputs, axis=1)
+    _, scores = layer(x, x, **masks, use_causal_mask=causal, return_attention_scores=True)
+    np.testing.assert_allclose(scores @ np.repeat(value, 2, axis=1), outputs, rtol=0, atol=1e-10)
+    joined = np.moveaxis(outputs, 1, 2).reshape(2, 8, -1)
     expected = joined @ layer.output_dense.kernel.numpy() + layer.output_dense.bias.numpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
-def repeated(weight, like):
-    """Repeats the heads of a weight to the shape of another one."""
-    value = np.asarray(weight)
-    for axis, (few, many) in enumerate(zip(weight.shape, like.shape)):
-        value = np.repeat(value, many // few, axis)
-    return value
+def test_statistics_of_grouped_queries_count_each_key_once():
+    heads, x = RoutingHeads(4, 3, 4), checks.random(2, 9, 6)
+    MultiHeadAttention([heads], 4, num_key_value_heads=2)(x, x, training=True)
+    expected = [[2 * 2 * 9] * 2, [2 * 9] * 2]
+    np.testing.assert_array_equal(np.sum(heads.member_counts, axis=2), expected)
 
 
-@pytest.mark.slow
-def test_grouped_queries_equal_repeated_keys():
-    unfit = ("shared", "lsh", "causal-clustered", "routing-memory", "gated-delta", "clustered")
-    kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in unfit]
-    kinds += [LocalRoutingHeads(2, 3, 3, 4, routed_key="key"), ClusteredHeads(2, 3, top_k=2)]
-    kinds += [LocalRoutingHeads(2, 3, 3, 4, kernel_size=3)]
-    kinds += [Heads(2, [Window(3), Persistent(2)])]
-    layer, plain = (
-        MultiHeadAttention(copy_groups(kinds, "float64"), 4, dtype="float64", **options)
-        for options in ({"num_key_value_heads": len(kinds)}, {})
-    )
-    x = checks.random(2, 9, 6, dtype="float64")
-    options = {"query_mask": checks.padding(2, 9), "value_mask": checks.padding(2, 9, "left")}
-    for attention in (layer, plain):
-        attention.build(x.shape, x.shape)
-    for group, twin in zip(layer.head_groups, plain.head_groups):
-        for weight, same in zip(group.weights, twin.weights, strict=True):
-            same.assign(repeated(weight, like=same))
-    plain.query_dense.kernel.assign(layer.query_dense.kernel)
-    plain.output_dense.kernel.assign(layer.output_dense.kernel)
-    for name in ("key_dense", "value_dense"):
-        heads, like = (
-            tf.reshape(getattr(attention, name).kernel, [6, -1, 4]) for attention in (layer, plain)
-        )
-        getattr(plain, name).kernel.assign(repeated(heads, like).reshape(6, -1))
-
-    found, scores = layer(x, x, **options, return_attention_scores=True)
-    expected, expected_scores = plain(x, x, **options, return_attention_scores=True)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(scores, expected_scores, rtol=0, atol=1e-12)
-
-    for attention in (layer, plain):
-        attention(x, x, **options, training=True)
-    np.testing.assert_allclose(layer.losses, plain.losses, rtol=1e-6)
-
-    # The queries of all heads count, but keys only once.
-    nearest, twin = layer.head_groups[1], plain.head_groups[1]
-    of_queries, of_keys = twin.member_counts.numpy()
-    expected = of_queries.sum(axis=0), of_keys[0]
-    np.testing.assert_array_equal(nearest.member_counts.numpy()[:, 0], expected)
-
-
-def test_rotary_positions_and_grouped_queries_are_saved(tmp_path):
+def test_config_of_rotary_positions_and_grouped_queries():
     x = checks.random(2, 9, 8)
-    inputs = keras.Input(x.shape[1:])
-    groups = [RoutingHeads(2, 3, 4), LocalHeads(2, 3)]
     rotary = keras_hub.layers.RotaryEmbedding(max_wavelength=500, scaling_factor=2.0)
-    layer = MultiHeadAttention(groups, num_key_value_heads=2, rotary_embedding=rotary)
-    model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(x), model(x))
-    assert layer.key_dense.kernel.shape == layer.value_dense.kernel.shape == (8, 4)
+    layer = grouped([RoutingHeads(2, 3, 4), LocalHeads(2, 3)], 2, rotary_embedding=rotary)
+    checks.config_makes_an_equal_layer(layer, x, x, use_causal_mask=True)
+    expected = layer(x, x, use_causal_mask=True)
+    assert layer.key_dense.kernel.shape == layer.value_dense.kernel.shape == (8, 8)
     rotary.scaling_factor = 1.0
-    assert checks.largest_difference(loaded(x), model(x)) > 1e-3
+    assert checks.largest_difference(layer(x, x, use_causal_mask=True), expected) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -94,13 +94,6 @@ def test_frozen_weights_do_not_change():
         np.testing.assert_array_equal(variable, before)
 
 
-def test_attention_scores():
-    _, remat = blocks()
-    output, scores = remat(X, encoder_outputs=ENCODED, return_attention_scores=True)
-    assert scores.shape == (2, 2, 9, 9)
-    assert_equal(output, remat(X, encoder_outputs=ENCODED))
-
-
 SCRIPT = """
 import keras
 import tensorflow as tf

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import RoutingHeads
+from rt_keras.layers import CausalClusteredHeads, RoutingHeads
 from tests.layers import checks
 from tests.ops import reference
 
@@ -196,26 +196,8 @@ def test_compiled():
         np.testing.assert_allclose(*weights, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (
-            {"window_size": 4.0},
-            "window_size must be an integer of at least 1. Received: window_size=4.0",
-        ),
-        ({"assignment": "near"}, "assignment must be one of .*nearest.* Received: .*'near'"),
-        ({"num_probes": 4}, "at most num_clusters .* Received: num_probes=4, num_clusters=3"),
-        ({"num_probes": 2, "assignment": "balanced"}, "and 1 with 'balanced'"),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        RoutingHeads(2, **{"num_clusters": 3, "window_size": 4, **options})
-
-
-def test_different_lengths():
-    query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
-    with pytest.raises(ValueError, match='"nearest" needs as many keys as queries'):
-        RoutingHeads(2, 3, 4)(query, value, value)
-    with pytest.raises(ValueError, match="share_qk=True need as many values as queries"):
-        RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True)(query, value)
+def test_causal_clustered_heads_count_the_members_of_queries_alone():
+    group = CausalClusteredHeads(2, 3, 4)
+    group.has_centroid_updates = True
+    group(*vectors(length=9, dtype="float32"), use_causal_mask=True, training=True)
+    np.testing.assert_array_equal(np.sum(group.member_counts, axis=2), [[2 * 9] * 2])

@@ -1,10 +1,7 @@
 import numpy as np
-import pytest
 
 from rt_keras.layers import LocalRoutingHeads, RoutingMemoryHeads
 from tests.layers import checks
-
-SIZES = {"block_size": 4, "num_clusters": 2, "window_size": 3}
 
 
 def test_a_memory_of_all_members_equals_a_longer_window():
@@ -18,16 +15,3 @@ def test_a_memory_of_all_members_equals_a_longer_window():
     for ours, theirs in zip(longer.weights, remembering.weights):
         ours.assign(theirs)
     np.testing.assert_allclose(longer(x, x, x, **options), outputs[0], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"memory_length": 3}, "memory_length must be at least memory_block_size. .*block_size=4"),
-        ({"eviction": "newest"}, "eviction must be one of .*'newest'"),
-        ({"routed_key": "key"}, "routed_key must be 'previous_query'"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        RoutingMemoryHeads(2, **{**SIZES, "memory_length": 8, **arguments})

@@ -149,19 +149,7 @@ def test_decoding_equals_one_pass(groups, options, count):
 
 
 def test_chunks_of_attention_with_rows_at_different_positions():
-    layer = attention(READS_ON)
-    expected = layer(X, X, use_causal_mask=True).numpy()
-    cache, starts = layer.new_cache(2, LENGTH), np.zeros(2, "int32")
-    padded = np.concatenate([X, np.full_like(X, 7)], axis=1)
-    for counts in ([2, 4], [0, 1], [5, 0], [1, 3]):
-        chunk = np.stack([padded[row, start : start + 5] for row, start in enumerate(starts)])
-        positions = tf.constant(starts), tf.constant(counts)
-        output, cache = layer.call_with_cache(chunk, cache, *positions)
-        for row, (start, count) in enumerate(zip(starts, counts)):
-            at = slice(start, start + count)
-            np.testing.assert_allclose(output[row, :count], expected[row, at], rtol=0, atol=1e-9)
-        starts += counts
-    assert starts.tolist() == [LENGTH, LENGTH]
+    checks.chunks_are_one_pass(attention(READS_ON), X, 1e-9)
 
 
 def test_the_last_vectors_are_the_last_entry_of_the_cache():

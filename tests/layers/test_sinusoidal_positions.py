@@ -22,16 +22,6 @@ def test_equation(width, max_wavelength):
     assert layer.compute_output_shape(x.shape) == x.shape
 
 
-def test_unknown_length_in_a_saved_model(tmp_path):
-    inputs = keras.Input((None, 6))
-    model = keras.Model(inputs, SinusoidalPositions(100)(inputs))
-    assert model.output_shape == (None, None, 6)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    x = checks.random(2, 5, 6)
-    np.testing.assert_array_equal(loaded(x), SinusoidalPositions(100)(x))
-
-
 def test_mixed_bfloat16():
     x = np.zeros((1, 300, 6), "float32")
     found = SinusoidalPositions(dtype="mixed_bfloat16")(x)

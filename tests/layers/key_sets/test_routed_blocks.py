@@ -95,22 +95,6 @@ def test_gradient():
         np.testing.assert_allclose(np.sum(gradient * direction), expected, rtol=1e-6)
 
 
-def test_a_repetition_is_found_at_any_distance():
-    """What follows the same query is found where a cluster would have forgotten it."""
-    length, period, depth = 512, 500, 32
-    query = np.random.default_rng(0).normal(size=(1, 1, length, depth))
-    query[:, :, period:] = query[:, :, : length - period]
-    value = np.arange(length, dtype="float64").reshape(1, 1, length, 1)
-    blocks = RoutedBlocks(2, num_blocks=2, segment_size=8)
-    heads = Heads(1, [Window(8), blocks], dtype="float64")
-    heads.build((1, 1, length, depth), (1, 1, length, 1))
-    heads.routed_scale.assign([20.0])
-    found = heads(query, value, np.zeros_like(query), use_causal_mask=True)
-    # Convolutions of the first queries differ.
-    expected = value[0, 0, period + 4 :, 0] - period + 1
-    np.testing.assert_allclose(found[0, 0, period + 4 :, 0], expected, atol=0.5)
-
-
 @pytest.mark.parametrize(
     "others, message",
     [
