@@ -36,8 +36,6 @@ SERVING = ["tensorflow-serving-api>=2.20,<2.22"]
 PLOT = ["matplotlib>=3.8,<4"]
 # Sound files and their resampling, and the error rates of transcriptions.
 SPEECH = ["soundfile>=0.13,<0.15", "scipy>=1.13,<2", "jiwer>=4,<5"]
-# The scores of long answers.
-RETRIEVAL = ["rouge>=1.0.1,<2"]
 
 # The site in `docs`. Its reference has the pages of what needs the other extras too.
 DOCS = [
@@ -59,7 +57,6 @@ EXTRAS = {
     "serving": SERVING,
     "plot": PLOT,
     "speech": SPEECH,
-    "retrieval": RETRIEVAL,
     "pretrained": PRETRAINED,
     # What `rt-keras benchmark` compares with.
     "rivals": ["torch>=2.13,<3", "routing-transformer>=1.6.1,<2"],
@@ -69,7 +66,6 @@ EXTRAS = {
         *SERVING,
         *PLOT,
         *SPEECH,
-        *RETRIEVAL,
         *PRETRAINED,
         "pytest>=9,<10",
         "pytest-xdist>=3.6,<4",

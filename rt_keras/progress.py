@@ -1,6 +1,5 @@
 """Bars for long loops, drawn by rich."""
 
-import contextlib
 import sys
 
 
@@ -28,16 +27,3 @@ def track(values, description, total=None, verbose=1):
         print(description, file=sys.stderr, flush=True)
     shown = {"console": console.Console(stderr=True), "transient": True, "disable": not is_drawn}
     return progress.track(values, description, total, **shown)
-
-
-def say(line):
-    """Prints a line on standard error at once."""
-    print(line, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def bar(description, total=None, unit="", completed=0, verbose=1):
-    """Prints the description of a computation."""
-    if verbose:
-        say(description)
-    yield lambda **_: None

@@ -78,7 +78,7 @@ def document_sets(documents):
             are joined with tabs and needed together, or none.
 
     Returns:
-        A list of sets of ids, as in `kilt_scores`.
+        A list of sets of ids.
 
     >>> sets = document_sets(["sky.txt", "sun.txt\\tair.txt"])
     >>> [sorted(ids) for ids in sets]
