@@ -1,13 +1,12 @@
 import json
-from pathlib import Path
 
 from tests.cli.checks import assert_one_line
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "image_routing1d"
+from tests.convert.t2t.checks import folder_of
 
 
 def test_convert_writes_a_preset_or_one_line(run, tmp_path):
-    case = json.loads((GOLDEN / "case.json").read_text())
+    golden = folder_of("image_routing1d")
+    case = json.loads((golden / "case.json").read_text())
     hparams = tmp_path / "hparams.json"
     hparams.write_text(json.dumps(case["hparams"]))
     output, figures = tmp_path / "preset", tmp_path / "figures.json"
@@ -16,7 +15,7 @@ def test_convert_writes_a_preset_or_one_line(run, tmp_path):
     status, _, error = run(*command, "--checkpoint", tmp_path / "missing")
     assert_one_line(status, error, "there is no checkpoint")
     assert not output.exists() and not figures.exists()
-    status, _, _ = run(*command, "--checkpoint", GOLDEN / "model.ckpt-1")
+    status, _, _ = run(*command, "--checkpoint", golden / "model.ckpt-1")
     assert status == 0
     assert json.loads(figures.read_text())["model"] == "RoutingTransformerImageLM"
     assert (output / "task.json").is_file()

@@ -1,8 +1,12 @@
 """The golden cases: outputs of the reference implementation, and models with its weights."""
 
+import atexit
 import contextlib
+import functools
 import json
 import pathlib
+import shutil
+import tempfile
 
 import keras
 import numpy as np
@@ -23,10 +27,20 @@ DROPOUTS = (
 )
 
 
+@functools.cache
+def unpacked():
+    """The folder of the fixtures' cases, which is deleted at the end of the process."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    shutil.unpack_archive(GOLDEN / "t2t_cases.zip", folder.name)
+    return pathlib.Path(folder.name)
+
+
 def folder_of(name):
     """Returns a case's folder, from the fixtures or all cases; skips the test if there is none."""
-    if (GOLDEN / name).exists():
-        return GOLDEN / name
+    for fixtures in (GOLDEN, unpacked()):
+        if (fixtures / name).exists():
+            return fixtures / name
     if not (ALL / name).exists():
         pytest.skip(f"needs ../shared/golden/t2t/{name}")
     return ALL / name
