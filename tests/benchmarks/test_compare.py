@@ -1,3 +1,4 @@
+import importlib
 import json
 from pathlib import Path
 
@@ -63,16 +64,16 @@ def test_bad_input_is_refused_before_anything_is_trained(options, message, tmp_p
     assert message in error and len(error.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
-def test_the_commands_on_the_pages_name_configurations():
+def test_the_commands_on_the_pages_are_complete_and_name_configurations():
     pages = [path.read_text().replace("\\\n", "") for path in PAGES.glob("*.md")]
-    lines = [line for page in pages for line in page.splitlines()]
-    commands = [line.split()[3:] for line in lines if line.startswith("rt-keras benchmark compare")]
-    for words in commands:
-        args = parse(compare, *words)
-        for text in args.configs:
+    lines = [line.split() for page in pages for line in page.splitlines()]
+    commands = [line[2:] for line in lines if line[:2] == ["rt-keras", "benchmark"]]
+    assert len(commands) > 15
+    for name, *words in commands:
+        args = parse(importlib.import_module(f"rt_keras.benchmarks.{name}"), *words)
+        for text in getattr(args, "configs", ()):
             settings = compare.settings_of(args, text, seed=0)
             load_config(settings["config"], settings["set"])
-    assert len(commands) > 3
 
 
 @pytest.mark.slow
