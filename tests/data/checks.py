@@ -5,7 +5,15 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from rt_keras.data import tfds_sets
+from rt_keras.data import load_documents, tfds_sets
+
+
+def write_texts(folder, texts):
+    """Writes texts, strings or bytes, to the files of a new folder; returns it."""
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
 
 
 def write_set(name, data_dir, splits):
@@ -25,6 +33,12 @@ def write_set(name, data_dir, splits):
             lambda self, _: {split: enumerate(examples) for split, examples in splits.items()},
         )
         builder.download_and_prepare(download_config=here)
+
+
+def load_set(name, folder, split, tmp_path):
+    """Returns the documents of a split of a set in a folder."""
+    documents = load_documents(name, split, folder, tmp_path / "prepared")
+    return list(documents.as_numpy_iterator())
 
 
 def prepared(builder):

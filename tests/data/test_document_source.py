@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rt_keras.data import read_documents
+from tests.data.checks import write_texts
 
 SEA = {"id": "a/sea.txt", "title": "sea", "text": "The sea is blue.\n"}
 PAGE = {
@@ -27,10 +28,7 @@ def write(path, *documents):
 
 def test_the_files_of_a_folder_are_read_in_order_one_after_another(tmp_path):
     texts = {"b.c.txt": "\ufeffcafé\r\n", "a/sea.txt": SEA["text"], "c.md": "no", "a.txt": " \n"}
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(text.encode())
-    (tmp_path / "c.txt").write_bytes(b"caf\xc3\xa9\n\ncaf\xe9\n")
+    write_texts(tmp_path, {**texts, "c.txt": b"caf\xc3\xa9\n\ncaf\xe9\n"})
     empty = []
     documents = read_documents(str(tmp_path), empty)
     assert next(documents) == SEA

@@ -4,16 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.data import count_text, load_documents
-from tests.data.checks import write_set
+from tests.data.checks import write_set, write_texts
 
 
 @pytest.fixture
 def folder(tmp_path):
     texts = {"train/a.txt": b"first", "train/b.txt": b"caf\xe9", "test/c.txt": b"caf\xc3\xa9"}
-    for name, text in texts.items():
-        (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "texts" / name).write_bytes(text)
-    return {"directory": tmp_path / "texts", "data_dir": tmp_path / "tfds"}
+    return {"directory": write_texts(tmp_path / "texts", texts), "data_dir": tmp_path / "tfds"}
 
 
 def test_folders_and_installed_sets(folder, tmp_path):
@@ -22,9 +19,7 @@ def test_folders_and_installed_sets(folder, tmp_path):
     assert sorted(documents.as_numpy_iterator()) == [b"caf\xe9", b"first"]
     documents = load_documents("python_source", "validation", data_dir=tmp_path)
     assert count_text(documents)["bytes"] > 3e5
-    with pytest.raises(
-        ValueError, match="python_source, text_folder, text_file, pg19.* name='books'"
-    ):
+    with pytest.raises(ValueError, match="python_source, text_folder, .*pg19.* name='books'"):
         load_documents("books", "train")
 
 
@@ -36,10 +31,8 @@ def test_not_utf8_names_the_file_in_its_split_alone(folder):
 
 
 def test_split_that_does_not_exist(folder):
-    with pytest.raises(
-        ValueError,
-        match="one of train.* Received: split='validation'. .*texts needs a folder validation of",
-    ):
+    message = "one of train.* Received: split='validation'. .*texts needs a folder validation of"
+    with pytest.raises(ValueError, match=message):
         load_documents("text_folder", "validation", **folder)
     with pytest.raises(ValueError, match="Received: split='tset'$"):
         load_documents("text_folder", "tset", **folder)

@@ -1,10 +1,11 @@
+import functools
 import hashlib
 import zipfile
 
 import pytest
 
-from rt_keras.data import load_documents
 from rt_keras.data.enwik8 import Enwik8
+from tests.data.checks import load_set
 
 TEXT = bytes(range(256)) * 4
 
@@ -16,9 +17,7 @@ def small(monkeypatch):
     monkeypatch.setattr(Enwik8, "MD5", hashlib.md5(TEXT).hexdigest())
 
 
-def load(folder, split, tmp_path):
-    documents = load_documents("enwik8", split, directory=folder, data_dir=tmp_path / "prepared")
-    return list(documents.as_numpy_iterator())
+load = functools.partial(load_set, "enwik8")
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -57,13 +57,6 @@ def test_each_pass_has_every_example_in_an_order_of_its_own(packed):
     assert len(orders) == 8
 
 
-def test_batches_depend_on_their_number_alone_and_are_shared(packed):
-    whole = numbers(packed, 8, batches=9)
-    np.testing.assert_array_equal(numbers(packed, 8, first_batch=4, batches=5), whole[4:])
-    shares = [numbers(packed, 8, share=(worker, 4), batches=9) for worker in range(4)]
-    np.testing.assert_array_equal(np.concatenate(shares, axis=1), whole)
-
-
 def test_what_cannot_be_packed(packed, tmp_path):
     rows = tf.data.Dataset.from_tensor_slices({"rows": tf.ragged.constant([["a"], ["b", "c"]])})
     with pytest.raises(ValueError, match="tensors of a fixed shape. Received: 'rows'"):

@@ -1,12 +1,12 @@
 import pytest
 
 from rt_keras.data.folder_files import list_files
+from tests.data.checks import write_texts
 
 
 def test_hidden_files_and_folders_are_left_out(tmp_path):
-    for name in (".git/a.txt", "sub/.b.txt", "sub/c.txt", "skip/d.txt", "a.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("")
+    names = [".git/a.txt", "sub/.b.txt", "sub/c.txt", "skip/d.txt", "a.md"]
+    write_texts(tmp_path, dict.fromkeys(names, ""))
     assert list_files(tmp_path, ".txt", ["skip"]) == ["sub/c.txt"]
     assert list_files(tmp_path, (".txt", ".md"), ["skip"]) == ["a.md", "sub/c.txt"]
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from rt_keras.data import ParallelDocuments, load_pairs, tfds_sets
+from tests.data.checks import write_texts as write
 
 
 @pytest.fixture
@@ -14,12 +15,6 @@ def folder(tmp_path):
     write(folder / "english", {name: f"page {name}\nin English" for name in names})
     write(folder / "german", {name: f"Seite {name}\nauf Deutsch" for name in names})
     return folder
-
-
-def write(folder, texts):
-    for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
 
 
 def pairs(directory, split, data_dir):

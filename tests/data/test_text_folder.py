@@ -4,13 +4,7 @@ import pytest
 
 from rt_keras.data.text_folder import TextFolder, split_of
 from tests.data import checks
-
-
-def write(folder, texts):
-    for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(text)
-    return folder
+from tests.data.checks import write_texts as write
 
 
 def prepared(folder, data_dir):

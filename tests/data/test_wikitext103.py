@@ -1,10 +1,11 @@
+import functools
 import hashlib
 import zipfile
 
 import pytest
 
-from rt_keras.data import load_documents
 from rt_keras.data.wikitext103 import WikiText103
+from tests.data.checks import load_set
 
 FIRST = b" \n = A title = \n \n Some text . \n \n = = A section = = \n \n 1 = 2 - 1 . \n"
 SECOND = b" = Another = title = \n \n More of it . \n"
@@ -30,9 +31,7 @@ def write(folder, zipped=False):
     return folder
 
 
-def load(folder, split, tmp_path):
-    documents = load_documents("wikitext103", split, folder, tmp_path / "prepared")
-    return list(documents.as_numpy_iterator())
+load = functools.partial(load_set, "wikitext103")
 
 
 @pytest.mark.parametrize("zipped", [False, True])

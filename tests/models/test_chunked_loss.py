@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.models import RoutingTransformerCausalLM, RoutingTransformerSeq2SeqLM
+from rt_keras.models import RoutingTransformerCausalLM
 from tests.models import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
@@ -53,18 +53,6 @@ def test_steps_equal_those_with_all_logits(changes):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.slow
-def test_scores_of_tokens():
-    model = make_model(loss_chunk_size=7)
-    inputs = checks.inputs(TOKENS)
-    logits = model(inputs)
-    found = model.step_outputs(inputs, LABELS, training=False)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits)
-    np.testing.assert_allclose(found[..., 0], losses, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(found[..., 1], tf.argmax(logits, -1))
-    np.testing.assert_allclose(model.predict(inputs, verbose=0), logits, rtol=1e-5, atol=1e-5)
-
-
 def test_saved_and_loaded(tmp_path):
     model = make_model(loss_chunk_size=7)
     model.save(tmp_path / "model.keras")
@@ -75,25 +63,6 @@ def test_saved_and_loaded(tmp_path):
         x.compile(run_eagerly=True)
     expected, found = (x.test_on_batch(*batch) for x in (model, loaded))
     assert found == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-def test_encoder_decoder():
-    from tests.models.test_routing_transformer_seq_2_seq_lm import make_backbone
-
-    results = []
-    for size in (None, 5):
-        model = RoutingTransformerSeq2SeqLM(make_backbone(), loss_chunk_size=size)
-        assert type(model).from_config(model.get_config()).loss_chunk_size == size
-        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
-        shapes = {"encoder": [4, 18], "decoder": [4, 9]}
-        inputs = {name: np.ones(shapes[name[:7]], "int32") for name in model.input}
-        results.append(model.train_on_batch(inputs, LABELS))
-        results.append([np.asarray(weight) for weight in model.trainable_variables])
-    np.testing.assert_allclose(results[2], results[0], rtol=1e-5)
-    for a, b in zip(results[3], results[1], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_a_wrong_size_is_refused():
@@ -114,11 +83,19 @@ def test_losses_and_metrics_that_need_logits_are_refused(options, word):
         make_model(loss_chunk_size=7).compile("sgd", **options)
 
 
-def fitted(strategy, size, **changes):
+@pytest.mark.weekly
+def test_options_that_save_memory_learn_the_same_with_xla():
+    strategy = tf.distribute.get_strategy()
+    found = fitted(strategy, 7, jit_compile=True, remat=True)
+    for a, b in zip(found, fitted(strategy, None), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def fitted(strategy, size, jit_compile=False, **changes):
     """The loss and the weights after a step; `test_replicas.py` compares them."""
     with strategy.scope():
         model = make_model(size, head_groups=checks.groups(commitment_weight=0.0), **changes)
-        model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
     batch = checks.inputs(TOKENS), LABELS, WEIGHTS
     loss = model.fit(tf.data.Dataset.from_tensors(batch), verbose=0).history["loss"]
     weights = [x for x in model.weights if x.name != "member_samples"]

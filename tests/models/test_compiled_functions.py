@@ -15,16 +15,12 @@ def make_model():
     return model
 
 
-def test_a_function_is_created_once_for_each_name():
+def test_a_function_is_created_once_for_each_name_and_again_by_compile():
     model = make_model()
     made = [model.compiled_function(name, object) for name in ("first", "second", "first")]
     assert made[0] is made[2] and made[0] is not made[1]
-    assert model.make_generate_function() is model.make_generate_function()
-
-
-def test_compile_creates_functions_again():
-    model = make_model()
     first = model.make_generate_function()
+    assert model.make_generate_function() is first
     model.compile(sampler="top_k")
     assert model.make_generate_function() is not first
     assert model.jit_generate

@@ -76,7 +76,6 @@ def test_a_question_is_found_if_its_own_passage_scores_highest():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_strings_need_no_labels():
     pairs = {"question": np.array(["a", "b"]), "passages": np.array([["aa"], ["bb"]])}
     losses = []

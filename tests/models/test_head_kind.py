@@ -1,7 +1,5 @@
 import dataclasses
 import random
-import subprocess
-import sys
 
 import pytest
 
@@ -64,15 +62,3 @@ def test_a_check_draws_no_random_numbers():
         if name != "union":
             kind(num_heads=2).check(ModelSection())
     assert random.random() == expected
-
-
-@pytest.mark.weekly
-def test_a_check_does_not_start_tensorflow():
-    """A multi-worker strategy must be created before TensorFlow starts."""
-    program = """
-import tensorflow as tf
-from rt_keras.training.config import load_config
-load_config("books", ["model.lsh.num_heads=2", "model.local_routing.num_heads=2"])
-tf.config.threading.set_intra_op_parallelism_threads(1)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,49 +1,12 @@
 import pytest
 
-from rt_keras.keys import read_section
+from rt_keras.keys import keys_of, read_section
 from rt_keras.models.head_kind import Place
 from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
+from tests.contract.kinds import options
 
-CLUSTERS = {"num_clusters": 5, "window_size": 6}
-ROUTED = {**CLUSTERS, "share_qk": True, "num_probes": 2, "commitment_weight": 0.5}
-MEMORY = {"memory_length": 7, "memory_keys": 4, "eviction": "merged", "memory_block_size": 5}
-VALUES = {
-    "routing": {**ROUTED, "assignment": "nearest"},
-    "local_routing": {
-        **ROUTED,
-        "block_size": 7,
-        "look_back": 2,
-        "routed_key": "key",
-        "relative_positions": "sinusoidal",
-    },
-    "random": CLUSTERS,
-    "clustered": {"num_clusters": 5, "top_k": 6, "bits": 7, "iterations": 8},
-    "causal_clustered": {"num_clusters": 5, "block_size": 6, "commitment_weight": 0.5},
-    "lsh": {"num_buckets": 6, "block_size": 5, "num_rounds": 2},
-    "strided": {"stride": 7},
-    "local": {"block_size": 8, "look_back": 2, "sliding_window": 9},
-    "routing_memory": {
-        **CLUSTERS,
-        **MEMORY,
-        "block_size": 7,
-        "look_back": 2,
-        "kernel_size": 2,
-        "num_probes": 2,
-        "commitment_weight": 0.25,
-    },
-    "full": {"relative_positions": "sinusoidal", "memory_length": 5},
-    "gated_delta": {"block_size": 5, "kernel_size": 3},
-}
-
-
-WITHOUT_POSITIONS = {
-    "clustered",
-    "causal_clustered",
-    "lsh",
-    "gated_delta",
-    "union",
-}
+WITHOUT_POSITIONS = {"clustered", "causal_clustered", "lsh", "gated_delta", "union"}
 WITH_POSITIONS = sorted(HEAD_KINDS.keys() - WITHOUT_POSITIONS)
 
 
@@ -52,11 +15,13 @@ def kind(name, **values):
 
 
 # `test_union_kind.py` tests the options of sets of keys.
-def test_every_key_reaches_the_layer():
-    for name, values in VALUES.items():
-        values = {"num_heads": 2, **values}
-        if name in WITH_POSITIONS:
-            values["max_relative_distance"] = 3
+@pytest.mark.parametrize("name", sorted(HEAD_KINDS.keys() - {"union"}))
+def test_every_key_reaches_the_layer(name):
+    sizes = {"num_heads": 2, **({"max_relative_distance": 3} if name in WITH_POSITIONS else {})}
+    sizes |= {"top_k": 4} if name == "clustered" else {}
+    of_layer = {**options(HEAD_KINDS[name].layer), "memory_length": [999]}
+    for key in keys_of(HEAD_KINDS[name]).keys() & of_layer.keys() - {"max_relative_distance"}:
+        values = {**sizes, key: of_layer[key][0]}
         heads = kind(name, **values)
         group = heads.layer(**heads.arguments(Place(0)))
         assert {key: getattr(group, key) for key in values} == values
@@ -130,11 +95,7 @@ def test_local_heads_of_images_know_the_grid():
 @pytest.mark.parametrize(
     "name, values, message",
     [
-        (
-            "routing",
-            {"num_probes": 17},
-            "routing: num_probes must .*num_probes=17, num_clusters=16",
-        ),
+        ("routing", {"num_probes": 17}, "routing: num_probes must .*=17, num_clusters=16"),
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
         ("routing", {"lower_heads": "gated_delta"}, "lower_heads is gated_delta; with first_la"),
         ("local", {"cross_block_size": 8}, "cross_block_size is 8; without an encoder"),

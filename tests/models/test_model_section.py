@@ -1,12 +1,10 @@
 """Models from configurations."""
 
-import keras
 import pytest
 
 from rt_keras import layers, models
 from rt_keras.keys import keys_of, read_section
 from rt_keras.models.head_kind import Place
-from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import (
     ModelSection,
     arguments_of,
@@ -52,39 +50,18 @@ def test_attention_to_an_encoder_has_full_heads_where_routing_would_be_nearest()
     assert kinds(groups)[0] == (layers.RoutingHeads, 1)
 
 
-def test_a_section_makes_the_layer_of_its_kind():
-    for name, kind in HEAD_KINDS.items():
-        sets = {"window.block_size": 8} if name == "union" else {}
-        model = model_section(**{name: {"num_heads": 3, **sets}})
-        # Clustered heads are for encoders.
-        place = Place(0, "encoder" if name == "clustered" else "decoder")
-        (group,) = make_head_groups(model, place)
-        assert (type(group), group.num_heads) == (kind.layer, 3)
+SINES = {"num_heads": 2, "relative_positions": "sinusoidal"}
+BOUNDED = {"num_heads": 2, "memory_length": 8}
 
 
 @pytest.mark.parametrize(
     "values, message",
     [
-        (
-            {"full": {"num_heads": 0}},
-            "no heads; one of model.routing.num_heads, .*model.union.num_heads must be above 0",
-        ),
-        (
-            {"routing": {"window_size": 8}},
-            "model.routing has values but no heads; set model.routing.num_heads, 0 for none",
-        ),
-        (
-            {"full": {"num_heads": 3}, "hidden_dim": 256},
-            r"hidden_dim is 256, .*not divisible by the 3 heads \(full 3\).*such as 255",
-        ),
-        (
-            {"local_routing": {"num_heads": 2, "relative_positions": "sinusoidal"}},
-            "local_routing: relative_positions='sinusoidal' needs a max_relative_distance",
-        ),
-        (
-            {"kind": "retriever", "full": {"num_heads": 2, "memory_length": 8}},
-            "full.memory_length is 8; outside a causal_lm it must be null",
-        ),
+        ({"full": {"num_heads": 0}}, "no heads; one of .*model.union.num_heads must be above 0"),
+        ({"routing": {"window_size": 8}}, "model.routing has values but no heads; set .*, 0 for"),
+        ({"full": {"num_heads": 3}}, r"hidden_dim is .*not divisible by the 3 heads \(full 3\)"),
+        ({"full": SINES}, "full: relative_positions='sinusoidal' needs a max_relative_distance"),
+        ({"kind": "retriever", "full": BOUNDED}, "full.memory_length is 8; outside a causal_lm it"),
     ],
 )
 def test_incompatible_heads_are_refused(values, message):
@@ -102,6 +79,13 @@ def test_convolutions_in_all_blocks_or_in_one():
         check_convolutions(model_section(num_layers=4, conv_kernel_size=4, conv_layer=4))
 
 
+def test_a_language_model_computes_its_loss_in_the_parts_of_its_section():
+    local = {"num_heads": 2, "block_size": 4}
+    section = model_section(num_layers=1, hidden_dim=8, local=local, loss_chunk_size=4)
+    model = models.RoutingTransformerCausalLM.from_section(section, vocabulary_size=7)
+    assert model.loss_chunk_size == 4
+
+
 def test_defaults_are_those_of_the_blocks():
     declared = {name: key.default for name, key in keys_of(ModelSection).items()}
     shared = BLOCK_OPTIONS.keys() & declared.keys()
@@ -109,38 +93,3 @@ def test_defaults_are_those_of_the_blocks():
         name: BLOCK_OPTIONS[name] for name in shared
     }
     assert BLOCK_OPTIONS.keys() - shared == {"feed_forward", "kernel_initializer"}
-
-
-TINY = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 16}
-
-
-@pytest.mark.parametrize(
-    "task, values",
-    [
-        (models.RoutingTransformerCausalLM, {"loss_chunk_size": 4}),
-        (
-            models.RoutingTransformerSeq2SeqLM,
-            {
-                "num_encoder_layers": 1,
-                "local": {"num_heads": 2, "block_size": 4, "cross_block_size": 8},
-            },
-        ),
-        (
-            models.RoutingTransformerImageLM,
-            {"image": {"height": 4, "width": 4, "channels": 1, "block_height": 2}},
-        ),
-    ],
-    ids=["causal_lm", "seq_2_seq_lm", "image_lm"],
-)
-def test_models_of_every_kind_run(task, values):
-    local = {"num_heads": 2, "block_size": 4}
-    section = model_section(**{**TINY, "local": local, **values})
-    model = task.from_section(section, vocabulary_size=7)
-    inputs = {
-        name: keras.ops.ones([2, *(side or 16 for side in x.shape[1:])], x.dtype)
-        for name, x in model.backbone.input.items()
-    }
-    if task is models.RoutingTransformerSeq2SeqLM:
-        inputs = {name: x[:, :8] if name.startswith("decoder") else x for name, x in inputs.items()}
-    assert model(inputs).shape[-1] == 7
-    assert getattr(model, "loss_chunk_size", None) == section.loss_chunk_size

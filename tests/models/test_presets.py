@@ -3,27 +3,22 @@ import numpy as np
 import pytest
 
 from rt_keras import data, models
-from rt_keras.data import ByteTokenizer
-from rt_keras.layers import LocalHeads, RoutingHeads
+from rt_keras.layers import LocalHeads
+from tests.models import checks
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.filterwarnings("ignore:.compile.*was not called as part of model loading")
 def test_a_quantized_model_loads_back(tmp_path):
-    groups = [LocalHeads(1, block_size=4), RoutingHeads(1, num_clusters=2, window_size=4)]
-    backbone = models.RoutingTransformerBackbone(258, 1, 16, 16, groups)
-    preprocessor = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer())
-    model = models.RoutingTransformerCausalLM(backbone, preprocessor)
-    inputs = {name: np.ones([1, 8], "int32") for name in ("token_ids", "padding_mask")}
+    model = models.RoutingTransformerCausalLM(checks.make_backbone(num_layers=1))
+    inputs = checks.inputs(checks.random_tokens(1, 8))
     model.quantize("int8")
     expected = np.asarray(model(inputs))
     model.save_to_preset(str(tmp_path / "preset"))
     model.save(tmp_path / "model.keras")
-    for loaded in (
-        type(model).from_preset(str(tmp_path / "preset")),
-        keras.saving.load_model(tmp_path / "model.keras"),
-    ):
+    of_preset = type(model).from_preset(str(tmp_path / "preset"))
+    for loaded in (of_preset, keras.saving.load_model(tmp_path / "model.keras")):
         np.testing.assert_array_equal(loaded(inputs), expected)
 
 

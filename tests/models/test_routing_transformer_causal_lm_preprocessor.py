@@ -6,13 +6,9 @@ from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 from rt_keras.models import RoutingTransformerCausalLMPreprocessor as Preprocessor
+from tests.models import checks
 
 TEXTS = ["the quick fox", "", "the fox jumps"]
-
-
-def same(results, others):
-    for result, other in zip(tf.nest.flatten(results), tf.nest.flatten(others), strict=True):
-        tf.debugging.assert_equal(result, tf.cast(other, result.dtype))
 
 
 def test_training_example_is_one_document(tokenizer):
@@ -63,13 +59,12 @@ def test_preset(tokenizer, tmp_path):
     for cls in (Preprocessor, keras_hub.models.CausalLMPreprocessor):
         loaded = cls.from_preset(str(tmp_path / "task"))
         assert type(loaded) is Preprocessor and type(loaded.tokenizer) is type(tokenizer)
-        same(loaded(TEXTS), expected)
+        checks.same(loaded(TEXTS), expected)
     assert Preprocessor.from_preset(str(tmp_path / "task"), sequence_length=5).sequence_length == 5
-    for cls in (type(tokenizer), keras_hub.tokenizers.Tokenizer):
-        loaded = cls.from_preset(str(tmp_path / "task"))
-        assert loaded.get_vocabulary() == tokenizer.get_vocabulary()
+    loaded = keras_hub.tokenizers.Tokenizer.from_preset(str(tmp_path / "task"))
+    assert loaded.get_vocabulary() == tokenizer.get_vocabulary()
     # A preset with a tokenizer alone gets a default preprocessor.
     backbone.save_to_preset(str(tmp_path / "backbone"))
     tokenizer.save_to_preset(str(tmp_path / "backbone"))
     loaded = Preprocessor.from_preset(str(tmp_path / "backbone"), sequence_length=20)
-    same(loaded(TEXTS), Preprocessor(tokenizer, sequence_length=20)(TEXTS))
+    checks.same(loaded(TEXTS), Preprocessor(tokenizer, sequence_length=20)(TEXTS))

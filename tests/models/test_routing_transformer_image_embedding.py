@@ -28,12 +28,12 @@ def random_images(batch=2):
     return np.random.default_rng(1).integers(0, VALUES, [batch, *SHAPE], dtype="int32")
 
 
-def places(order):
+def places_in(shape, block_shape):
     """The values of an image in their order, each as (row, column, channel)."""
-    height, width, channels = SHAPE
-    if order == "raster":
-        return list(np.ndindex(SHAPE))
-    rows, columns = ORDERS[order]
+    height, width, channels = shape
+    if len(block_shape) == 1:
+        return list(np.ndindex(shape))
+    rows, columns = block_shape
     found = []
     for top in range(0, height, rows):
         for left in range(0, width * channels, columns):
@@ -41,6 +41,10 @@ def places(order):
                 for column in range(left, left + columns):
                     found.append((row, column // channels, column % channels))
     return found
+
+
+def places(order):
+    return places_in(SHAPE, ORDERS[order])
 
 
 def reference(layer, images, order, labels=None):
@@ -82,13 +86,3 @@ def test_sequences_there_and_back(order):
     deep = np.stack([sequence, sequence + 1], axis=-1)
     found = np.asarray(sequence_to_images(tf.constant(deep), SHAPE, ORDERS[order]))
     np.testing.assert_array_equal(found, np.stack([images, images + 1], axis=-1))
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_shift_is_by_one_place_in_the_order(order):
-    layer, images = make_layer(order), random_images()
-    shifted = np.asarray(layer.shift(images))
-    previous = [None, *places(order)[:-1]]
-    for place, before in zip(places(order), previous):
-        expected = 0 if before is None else images[:, *before]
-        np.testing.assert_array_equal(shifted[:, *place], expected)

@@ -4,7 +4,8 @@ import pytest
 
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerImageBackbone, RoutingTransformerImageLM
-from tests.models import checks
+from tests.models import checks, test_routing_transformer_image_backbone
+from tests.models.test_routing_transformer_image_embedding import places_in
 
 SHAPE = (4, 4, 3)
 # Orders of the values, with matching local heads.
@@ -13,19 +14,16 @@ ORDERS = {"raster": ((12,), LocalHeads(1, 12)), "blocks": ((2, 6), LocalHeads(1,
 
 def make_model(order="blocks", **changes):
     """One block; weights are as random as those of a trained model."""
-    keras.utils.set_random_seed(0)
     block_shape, local = ORDERS[order]
     settings = {
         "vocabulary_size": 8,
         "image_shape": SHAPE,
         "num_layers": 1,
-        "hidden_dim": 8,
-        "intermediate_dim": 16,
         "head_groups": [local, RoutingHeads(1, 3, 12)],
         "block_shape": block_shape,
         "dtype": "float64",
     }
-    backbone = RoutingTransformerImageBackbone(**{**settings, **changes})
+    backbone = test_routing_transformer_image_backbone.make_backbone(**settings | changes)
     return checks.as_if_trained(RoutingTransformerImageLM(backbone))
 
 
@@ -33,25 +31,16 @@ def random_images(batch=2, seed=0):
     return np.random.default_rng(seed).integers(0, 8, [batch, *SHAPE], dtype="int32")
 
 
-def places(order):
-    """The values of an image in their order, each as (row, column, channel)."""
-    if order == "raster":
-        return list(np.ndindex(SHAPE))
-    inside = [(r, c) for r in range(2) for c in range(6)]
-    blocks = [(r, c) for r in (0, 2) for c in (0, 6)]
-    flat = [(r0 + r, c0 + c) for r0, c0 in blocks for r, c in inside]
-    return [(row, column // 3, column % 3) for row, column in flat]
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_logits_depend_only_on_preceding_values(order):
     model, images = make_model(order), random_images()
     expected = np.asarray(model({"images": images}))
+    places = places_in(SHAPE, ORDERS[order][0])
     for t in (0, 1, 17, 46):
         changed = images.copy()
-        changed[:, *places(order)[t]] = (changed[:, *places(order)[t]] + 3) % 8
+        changed[:, *places[t]] = (changed[:, *places[t]] + 3) % 8
         found = np.asarray(model({"images": changed}))
-        for u, place in enumerate(places(order)):
+        for u, place in enumerate(places):
             difference = np.abs(found[:, *place] - expected[:, *place]).max()
             assert difference < 1e-12 if u <= t else u > t + 1 or difference > 1e-4
 
@@ -108,11 +97,6 @@ def test_samples_follow_their_seed_in_one_trace(monkeypatch):
     assert model.generate({"images": none}).shape == (0, *SHAPE)
 
 
-def test_balanced_heads_recompute():
-    model = make_model(head_groups=[RoutingHeads(1, 3, 12, assignment="balanced")])
-    assert not model.backbone.cached_decoding
-
-
 @pytest.mark.slow
 def test_training_lowers_the_loss_and_files_keep_the_model(tmp_path):
     model, images = make_model(dtype="float32", num_classes=5), random_images()
@@ -126,6 +110,7 @@ def test_training_lowers_the_loss_and_files_keep_the_model(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
+        ({"image_shape": (4, 0, 3)}, "image_shape must be a positive integer"),
         ({"image_shape": (4, 4)}, r"image_shape must have 3 dimensions. .*image_shape=\(4, 4\)"),
         ({"block_shape": (2, 6, 1)}, "block_shape must have 1 or 2 dimensions"),
         ({"block_shape": (2, 5)}, r"block_shape must divide the image of \(4, 12\) values"),

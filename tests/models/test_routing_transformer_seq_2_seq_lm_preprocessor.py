@@ -1,20 +1,13 @@
-import keras_hub
 import tensorflow as tf
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.layers import FullHeads
-from rt_keras.models import RoutingTransformerSeq2SeqBackbone, RoutingTransformerSeq2SeqLM
 from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor as Preprocessor
+from tests.models import checks
 
 TEXTS = {
     "encoder_text": ["the quick fox jumps", "", "the dog"],
     "decoder_text": ["the fox", "the dog", ""],
 }
-
-
-def same(results, others):
-    for result, other in zip(tf.nest.flatten(results), tf.nest.flatten(others), strict=True):
-        tf.debugging.assert_equal(result, tf.cast(other, result.dtype))
 
 
 def packed(tokenizer, text, length, end=True):
@@ -56,27 +49,5 @@ def test_sources_alone_have_empty_prompts():
     preprocessor = Preprocessor(ByteTokenizer(), 32, 8)
     sources = TEXTS["encoder_text"]
     expected = preprocessor.generate_preprocess({"encoder_text": sources, "decoder_text": [""] * 3})
-    same(preprocessor.generate_preprocess(sources), expected)
-    same(preprocessor.generate_preprocess(tf.constant(sources)), expected)
-
-
-def test_there_and_back(tokenizer):
-    preprocessor = Preprocessor(tokenizer, 24, 24)
-    prompt = preprocessor.generate_preprocess(TEXTS)
-    assert preprocessor.generate_postprocess(prompt) == TEXTS["decoder_text"]
-    x, _, _ = preprocessor(TEXTS)
-    assert preprocessor.generate_postprocess(x) == TEXTS["decoder_text"]
-
-
-def test_preset(tmp_path):
-    tokenizer = ByteTokenizer()
-    heads = [FullHeads(1)]
-    backbone = RoutingTransformerSeq2SeqBackbone(258, 1, 1, 4, 4, heads, heads, heads)
-    preprocessor = Preprocessor(tokenizer, 9, 7)
-    RoutingTransformerSeq2SeqLM(backbone, preprocessor).save_to_preset(str(tmp_path))
-    for cls in (Preprocessor, keras_hub.models.Seq2SeqLMPreprocessor):
-        loaded = cls.from_preset(str(tmp_path))
-        assert type(loaded) is Preprocessor and type(loaded.tokenizer) is type(tokenizer)
-        same(loaded(TEXTS), preprocessor(TEXTS))
-    changed = Preprocessor.from_preset(str(tmp_path), decoder_sequence_length=5)
-    assert (changed.encoder_sequence_length, changed.decoder_sequence_length) == (9, 5)
+    checks.same(preprocessor.generate_preprocess(sources), expected)
+    checks.same(preprocessor.generate_preprocess(tf.constant(sources)), expected)

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras import models
-from rt_keras.callbacks import CentroidEMA
 from rt_keras.data import ByteTokenizer
 from rt_keras.data.wav import encode_wav
-from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models.routing_transformer_speech_recognizer import (
     CTCLoss,
     PaddingToBlank,
@@ -25,10 +24,10 @@ BINS = 6
 RNG = np.random.default_rng(0)
 
 
-def make_preprocessor(bins=BINS, **lengths):
+def make_preprocessor(bins=BINS, tokenizer=None, **lengths):
     converter = models.RoutingTransformerAudioConverter(bins)
     return models.RoutingTransformerSpeechRecognizerPreprocessor(
-        ByteTokenizer(), converter, **lengths
+        tokenizer or ByteTokenizer(), converter, **lengths
     )
 
 
@@ -71,7 +70,7 @@ def without_padding(labels):
 
 
 def all_labels(logits):
-    """The probability of each sequence of labels, by a sum over all alignments."""
+    """The probability of each sequence of labels, summed over all alignments."""
     p = np.exp(logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True)))
     found = {}
     for path in itertools.product(range(p.shape[1]), repeat=len(p)):
@@ -124,20 +123,10 @@ def test_a_wide_beam_finds_the_likeliest_text():
         assert p[tuple(without_padding(labels))] > max(p.values()) - 1e-5
 
 
-def test_a_beam_may_find_more_than_the_likeliest_classes():
-    # The blank is likeliest at both positions, but most alignments are of the label.
-    logits = np.log([[[0.6, 0.4], [0.6, 0.4]]]).astype("float32")
-    assert decode_labels(logits).numpy().tolist() == [[0, 0]]
-    assert decode_labels(logits, beam_width=2).numpy().tolist() == [[1, 0]]
-
-
 def test_texts_of_labels(tokenizer):
     texts = ["the quick fox", "", "the dog jumps"]
-    rows = [np.asarray(tokenizer(text)).tolist() if text else [] for text in texts]
-    labels = np.zeros([3, max(map(len, rows)) + 2], "int32")
-    for row, tokens in zip(labels, rows):
-        row[: len(tokens)] = tokens
-    assert texts_of_labels(labels, tokenizer) == texts
+    labels = make_preprocessor(tokenizer=tokenizer, label_length=40).labels(texts)
+    assert labels.shape == (3, 40) and texts_of_labels(labels, tokenizer) == texts
     assert texts_of_labels([[99, 257, 0]], ByteTokenizer()) == ["a\ufffd"]
 
 
@@ -166,29 +155,10 @@ def test_no_sound(model):
     assert model.transcribe(np.zeros([1, 0], "float32")) == model.transcribe([b""]) == [""]
 
 
-def sines():
-    """Half a second of a low and of a high sound."""
-    times = np.arange(8000) / 16_000
-    return [encode_wav(0.5 * np.sin(6.28 * hertz * times), 16_000) for hertz in (300, 2000)]
-
-
-@pytest.mark.weekly
-def test_it_learns_to_tell_sounds_apart():
-    heads = [RoutingHeads(2, 2, 8)]
-    model = make_model(make_preprocessor(sequence_length=16, label_length=3), head_groups=heads)
-    model.compile(keras.optimizers.Adam(1e-2))
-    options = {"batch_size": 4, "epochs": 60, "verbose": 0, "callbacks": [CentroidEMA()]}
-    model.fit(sines() * 4, ["ab", "c"] * 4, **options)
-    assert model.transcribe(sines()) == model.transcribe(sines(), beam_width=8) == ["ab", "c"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["sentence_piece"], indirect=True)
 def test_a_file_and_a_preset_keep_the_model(tokenizer, tmp_path):
-    converter = models.RoutingTransformerAudioConverter(BINS)
-    preprocessor = models.RoutingTransformerSpeechRecognizerPreprocessor(
-        tokenizer, converter, 20, 5
-    )
+    preprocessor = make_preprocessor(tokenizer=tokenizer, sequence_length=20, label_length=5)
     backbone = make_backbone(vocabulary_size=tokenizer.vocabulary_size(), dtype="mixed_bfloat16")
     model = models.RoutingTransformerSpeechRecognizer(backbone, preprocessor)
     sound = noise(0.5)[None]
@@ -211,9 +181,7 @@ def test_without_a_preprocessor():
 def test_wrong_arguments(model):
     make = models.RoutingTransformerSpeechRecognizer
     encoder = checks.make_backbone(models.RoutingTransformerEncoderBackbone)
-    with pytest.raises(
-        TypeError, match="must be a RoutingTransformerSpeechBackbone. Received: a R"
-    ):
+    with pytest.raises(TypeError, match="must be a RoutingTransformerSpeechBackbone. .*: a R"):
         make(encoder)
     with pytest.raises(ValueError, match="at least the 258 tokens of the preprocessor.*size=257"):
         make(make_backbone(vocabulary_size=257), make_preprocessor())
@@ -234,15 +202,6 @@ def test_a_sound_longer_than_in_training_is_heard_in_windows():
         expected = alone[:, first - start : last - start]
         np.testing.assert_allclose(found[:, first:last], expected, rtol=0, atol=1e-4)
     assert found.shape[1] >= 30 and len(model.transcribe(sound)) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("positions", [5, 15, 17])
-def test_a_longer_sound_in_the_batch_changes_nothing(positions):
-    model = make_model(preprocessor=make_preprocessor(sequence_length=16))
-    sounds = [encode_wav(noise(x * 0.04, seed=x), 16_000) for x in (positions, 50)]
-    alone, together = (model.logits_of_sounds(x) for x in (sounds[:1], sounds))
-    close(together[0, :positions], alone[0, :positions], 1e-4)
 
 
 @pytest.mark.parametrize(

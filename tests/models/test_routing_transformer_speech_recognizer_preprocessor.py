@@ -84,14 +84,6 @@ def test_labels_are_truncated_or_padded():
         assert y.numpy().tolist() == rows
 
 
-def test_labels_of_every_tokenizer_come_back(tokenizer):
-    text = "the quick fox jumps"
-    labels = make(label_length=40, tokenizer=tokenizer).labels([text])
-    kept = [token for token in labels.numpy()[0].tolist() if token]
-    assert 0 < len(kept) < 40 and len(set(labels.numpy()[0][len(kept) :])) == 1
-    assert np.asarray(tokenizer.detokenize(kept)).item() in (text, text.encode())
-
-
 def test_config_and_pipelines_give_the_same():
     preprocessor = make(4, 5)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(preprocessor))
@@ -105,7 +97,5 @@ def test_config_and_pipelines_give_the_same():
 
 def test_a_tokenizer_whose_padding_is_not_the_blank():
     tokenizer = WordPieceTokenizer(["[UNK]", "[PAD]", "[SEP]", "the"])
-    with pytest.raises(
-        ValueError, match="must have padding as token 0.* Received: a WordPiece.* 1"
-    ):
+    with pytest.raises(ValueError, match="must have padding as token 0.* a WordPiece.* 1"):
         make(tokenizer=tokenizer)

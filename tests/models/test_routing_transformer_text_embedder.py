@@ -2,7 +2,6 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras import models
 from rt_keras.convert import T2TSubwordTokenizer
@@ -139,6 +138,8 @@ def test_arguments_out_of_range_are_refused(model):
             models.RoutingTransformerTextEmbedder(model.backbone, **options)
     with pytest.raises(TypeError, match="RoutingTransformerEncoderBackbone"):
         models.RoutingTransformerTextEmbedder(checks.make_backbone())
+    with pytest.raises(ValueError, match="preprocessor must be given"):
+        models.RoutingTransformerTextEmbedder(model.backbone).embed_texts(["a text"])
 
 
 @pytest.mark.slow
@@ -149,52 +150,10 @@ def test_a_file_and_a_preset_keep_everything(model, tmp_path):
     assert type(copy) is type(model) and copy.get_config()["temperature"] == 0.3
     assert (copy.pooling, copy.projection_dim, copy.question_length) == ("mean", 6, 9)
     assert copy.preprocessor.sequence_length == LENGTH
-    # Another one starts from its weights.
-    new = make_model(projection_dim=6)
-    for weight in new.trainable_variables:
-        weight.assign(0.5 * weight)
-    experiment.start_from(new, tmp_path / "preset")
-    for ours, theirs in zip(new.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
-# === Training and export ===
-
-
-@pytest.mark.slow
-def test_learns_pairs_of_strings_with_xla_in_mixed_precision():
-    changes = {"head_groups": [LocalHeads(1, 8)], "num_layers": 1, "hidden_dim": 16}
-    model = make_model(dtype="mixed_bfloat16", changes=changes, projection_dim=8, question_length=6)
-    # The passage of a question has its letter.
-    questions = [f"{x}?" for x in "abcdefgh"]
-    passages = [[f"it is {x}", "it is z"] for x in "abcdefgh"]
-    pairs = {"question": questions, "passages": passages}
-    dataset = tf.data.Dataset.from_tensor_slices((pairs, tf.ones([8], tf.int32))).batch(8)
-    metric = keras.metrics.MeanMetricWrapper(contrastive.found_in_batch, "found")
-    model.compile(keras.optimizers.Adam(1e-2), metrics=[metric], jit_compile=True)
-    model.fit(dataset.repeat(40), verbose=0)
-    scores = model.evaluate(dataset, verbose=0, return_dict=True)
-    assert scores["found"] == 1.0 and scores["loss"] < 1.0
-    queries = model.embed_texts(questions, model.question_length)
-    found = queries @ model.embed_texts([right for right, _ in passages]).T
-    assert found.argmax(axis=1).tolist() == list(range(8))
-    x = model.preprocessor(TEXTS)
-    assert keras.backend.standardize_dtype(model(x).dtype) == "float32"
-    np.testing.assert_allclose(np.linalg.norm(np.asarray(model(x)), axis=1), 1, rtol=1e-5)
-
-
-def test_texts_need_a_preprocessor():
-    backbone = models.RoutingTransformerEncoderBackbone(258, 1, 8, 16, [LocalHeads(2, 4)])
-    with pytest.raises(ValueError, match="preprocessor must be given"):
-        models.RoutingTransformerTextEmbedder(backbone).embed_texts(["a text"])
-
-
-@pytest.mark.slow
-def test_padding_changes_nothing(model):
-    x = model.preprocessor(TEXTS[:3])
-    length = int(np.asarray(x["padding_mask"]).sum(axis=1).max())
-    short = {name: values[:, :length] for name, values in x.items()}
-    assert length < LENGTH
-    assert checks.largest_difference(model(x), model(short)) <= 1e-5
-    other = {**x, "token_ids": tf.where(x["padding_mask"], x["token_ids"], 7)}
-    assert checks.largest_difference(model(x), model(other)) <= 1e-5
+def test_embeddings_are_of_float32_and_of_length_one_in_mixed_precision():
+    model = make_model(dtype="mixed_bfloat16", changes={"num_layers": 1}, projection_dim=8)
+    found = model(model.preprocessor(TEXTS))
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_allclose(np.linalg.norm(np.asarray(found), axis=1), 1, rtol=1e-5)

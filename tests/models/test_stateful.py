@@ -3,38 +3,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import (
-    FullHeads,
-    GatedDeltaHeads,
-    Heads,
-    LocalHeads,
-    LocalRoutingHeads,
-    RoutingHeads,
-    RoutingMemoryHeads,
-)
-from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
+from rt_keras.layers import FullHeads, GatedDeltaHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.stateful import cleared
-from rt_keras.ops import selected_blocks_chunk
 from tests.models import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 TOKENS = checks.random_tokens(2, 40)
-# With short slices, the ring of its cache has 16 places, so it is overwritten several times.
-RECENT_BLOCKS = Heads(
-    2,
-    [
-        Window(4, look_back=0),
-        FirstTokens(1),
-        SelectedBlocks(2, num_blocks=1, segment_size=4, memory_length=8),
-    ],
-)
-
-
-@pytest.fixture(autouse=True)
-def short_slices(monkeypatch):
-    monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", 4)
+OF_KEYS = LocalRoutingHeads(2, 4, 2, 4, routed_key="key")
 
 
 def make_model(**changes):
@@ -57,35 +34,10 @@ def read(model, state, chunks, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {
-            "head_groups": [
-                LocalRoutingHeads(
-                    1, 4, 3, 4, max_relative_distance=7, relative_positions="sinusoidal"
-                ),
-                LocalHeads(1, 4, sliding_window=3),
-                RoutingHeads(1, 3, 4, max_relative_distance=3),
-                GatedDeltaHeads(1, 4),
-            ],
-            "shift_tokens": True,
-            "sinusoidal_positions": True,
-            "conv_kernel_size": [4, None],
-            "key_dim": 4,
-        },
-        {
-            "head_groups": [
-                RoutingMemoryHeads(2, 4, 3, 4, memory_length=6, memory_keys=3),
-                RECENT_BLOCKS,
-            ],
-            "num_layers": 1,
-        },
-    ],
-    ids=["short state", "memories"],
-)
-def test_rows_at_different_positions_equal_one_pass(changes):
-    model = make_model(**changes)
+def test_rows_at_different_positions_equal_one_pass():
+    heads = [*checks.groups(), GatedDeltaHeads(1, 4)]
+    options = {"shift_tokens": True, "sinusoidal_positions": True, "conv_kernel_size": [4, None]}
+    model = make_model(head_groups=heads, key_dim=4, **options)
     expected = model(checks.inputs(TOKENS))
     # The first row is padded at the end of the first chunk, so its position is smaller afterwards.
     first = checks.inputs(TOKENS[:, :16], [11, 16])
@@ -132,8 +84,7 @@ def test_training_resumes_from_the_state():
 
 @pytest.mark.weekly
 def test_training_with_a_state_compiled_by_xla():
-    groups = [*checks.groups(), RECENT_BLOCKS]
-    backbone = checks.make_backbone(dropout=0.1, head_groups=groups, num_layers=1)
+    backbone = checks.make_backbone(dropout=0.1, num_layers=1)
     model = compiled(RoutingTransformerCausalLM(backbone, loss_chunk_size=5), jit_compile=True)
     model.make_stateful(2)
     losses = []
@@ -152,10 +103,7 @@ def test_training_with_a_state_compiled_by_xla():
     [
         ({"head_groups": [FullHeads(1), LocalHeads(1, 4)]}, "bounded.*Received: FullHeads"),
         ({"head_groups": [RoutingHeads(2, 2, 4, assignment="balanced")]}, "Received: RoutingHeads"),
-        (
-            {"head_groups": [LocalRoutingHeads(2, 4, 2, 4, routed_key="key")]},
-            "routed_key='previous_query'. Received: LocalRoutingHeads",
-        ),
+        ({"head_groups": [OF_KEYS]}, "routed_key='previous_query'. Received: LocalRoutingHeads"),
         ({"max_sequence_length": 24}, "without learned positions.*max_sequence_length=24"),
     ],
 )

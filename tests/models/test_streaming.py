@@ -13,21 +13,17 @@ from rt_keras.models import (
 from rt_keras.models.streaming import TextChunks, stream
 
 
-def make_model(**routing):
+@pytest.fixture(scope="module")
+def model():
     keras.utils.set_random_seed(1)
     tokenizer = ByteTokenizer()
-    groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4, **routing)]
+    groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4)]
     backbone = RoutingTransformerBackbone(tokenizer.vocabulary_size(), 1, 8, 8, groups)
     # Uneven probabilities, so that each token has a few likely successors.
     for weight in backbone.trainable_weights:
         weight.assign(weight * 3.0)
     preprocessor = RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=64)
     return RoutingTransformerCausalLM(backbone, preprocessor)
-
-
-@pytest.fixture(scope="module")
-def model():
-    return make_model()
 
 
 @pytest.mark.slow

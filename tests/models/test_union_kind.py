@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from rt_keras.keys import read_section
@@ -23,25 +25,16 @@ def test_a_union_has_the_sets_of_which_a_key_is_given():
 
 
 def test_every_set_can_be_configured():
+    window = Window(8, look_back=2, max_relative_distance=5, relative_positions="sinusoidal")
+    sets = window, Cluster(3, 4, num_probes=2), Remembered(16, eviction="merged")
     values = {
-        "window.block_size": 8,
-        "window.look_back": 2,
-        "window.max_relative_distance": 5,
-        "window.relative_positions": "sinusoidal",
-        "cluster.num_clusters": 3,
-        "cluster.window_size": 4,
-        "cluster.num_probes": 2,
-        "remembered.memory_length": 16,
-        "remembered.eviction": "merged",
+        f"union.{type(keys).__name__.lower()}.{field.name}": getattr(keys, field.name)
+        for keys in sets
+        for field in dataclasses.fields(keys)
+        if getattr(keys, field.name) != field.default
     }
-    (heads,) = read_head_groups(
-        {"union.num_heads": 2, **{f"union.{k}": x for k, x in values.items()}}
-    )
-    assert heads.key_sets == (
-        Window(8, look_back=2, max_relative_distance=5, relative_positions="sinusoidal"),
-        Cluster(3, 4, num_probes=2),
-        Remembered(16, eviction="merged"),
-    )
+    (heads,) = read_head_groups({"union.num_heads": 2, **values})
+    assert heads.key_sets == sets
 
 
 def test_the_first_blocks_may_lack_them_and_attention_to_an_encoder_does():

@@ -41,10 +41,9 @@ def test_conditions(condition, good, bad):
 
 def test_a_parameter_is_for_all_rows_or_for_each():
     assert checks.one_a_row("k", tf.constant(3), 2, checks.above_zero).numpy().tolist() == [3, 3]
-    assert checks.one_a_row("k", tf.constant([3, 4]), 2, checks.above_zero).numpy().tolist() == [
-        3,
-        4,
-    ]
+    for each in ([3, 4], [4, 3]):
+        given = tf.constant(each)
+        assert checks.one_a_row("k", given, 2, checks.above_zero).numpy().tolist() == each
     for shape in ([1], [3], [1, 2], [2, 1], [1, 1]):
         with pytest.raises(InvalidArgument, match="k: it must be a scalar or one for each"):
             checks.one_a_row("k", tf.ones(shape), 2, checks.above_zero)

@@ -2,31 +2,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import LocalHeads, RoutingHeads
-from rt_keras.models import RoutingTransformerImageBackbone, RoutingTransformerImageLM
 from rt_keras.serving import completing_function, export_saved_model
+from tests.models import test_routing_transformer_image_lm
+from tests.models.test_routing_transformer_image_lm import SHAPE
 from tests.serving.served import by_command
 from tests.serving.server import serving
 
 pytestmark = pytest.mark.slow
 
-SHAPE = (4, 4, 3)
 
-
-def make_model(jit_compile=True, **changes):
-    settings = {
-        "vocabulary_size": 256,
-        "image_shape": SHAPE,
-        "num_layers": 1,
-        "hidden_dim": 8,
-        "intermediate_dim": 16,
-        "head_groups": [LocalHeads(1, 12, grid=(2, 2)), RoutingHeads(1, 3, 12)],
-        "block_shape": (2, 6),
-    }
-    model = RoutingTransformerImageLM(RoutingTransformerImageBackbone(**settings | changes))
-    rng = np.random.default_rng(0)
-    for weight in model.trainable_variables:
-        weight.assign(weight + 0.3 * rng.normal(size=weight.shape))
+def make_model(jit_compile=True, vocabulary_size=256, **changes):
+    options = {"vocabulary_size": vocabulary_size, "dtype": "float32", **changes}
+    model = test_routing_transformer_image_lm.make_model(**options)
     model.compile(jit_compile=jit_compile)
     return model
 
@@ -119,7 +106,5 @@ def test_the_clients_write_the_image(exported, complete, clients, tmp_path, caps
             found = tf.io.decode_png((tmp_path / "whole.png").read_bytes())
             np.testing.assert_array_equal(found, images_of(expected)[0])
             (tmp_path / "whole.png").unlink()
-            assert client.main([*words, "--known-rows", "9"]) == 1
             assert client.main([*words[:3], "none.png", *words[4:]]) == 1
-            errors = capsys.readouterr().err.splitlines()
-            assert "known_rows" in errors[0] and "none.png" in errors[1] and len(errors) == 2
+            assert "none.png" in capsys.readouterr().err

@@ -67,17 +67,6 @@ def test_rows_are_drawn_alone():
     assert (together[0] != together[3]).any()
 
 
-def test_draws_follow_the_probabilities():
-    probabilities = tf.constant([[0.5, 0.3, 0.2]])
-    for as_compiled in (False, True):
-        sampler = request_sampler(1, as_compiled)
-        draw = tf.function(lambda step, sampler=sampler: sampler.draw(probabilities, step))
-        drawn = [int(draw(tf.constant([step]))[0]) for step in range(400)]
-        shares = np.bincount(drawn, minlength=3) / 400
-        # Four standard deviations.
-        np.testing.assert_allclose(shares, probabilities[0], atol=0.1)
-
-
 def test_the_loop_ends_at_stop_tokens_and_limits():
     free = run(request_sampler(1))[0]
     stop = int(free[BEGIN + 5])

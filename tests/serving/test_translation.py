@@ -2,17 +2,13 @@ import contextlib
 import io
 
 import keras_hub
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalRoutingHeads
-from rt_keras.models import (
-    RoutingTransformerSeq2SeqBackbone,
-    RoutingTransformerSeq2SeqLM,
-    RoutingTransformerSeq2SeqLMPreprocessor,
-)
+from rt_keras.models import RoutingTransformerSeq2SeqLM, RoutingTransformerSeq2SeqLMPreprocessor
+from tests.models.test_routing_transformer_seq_2_seq_lm import make_backbone
 from tests.serving.served import by_command
 
 pytestmark = pytest.mark.slow
@@ -23,22 +19,9 @@ samplers = keras_hub.samplers
 
 @pytest.fixture(scope="module")
 def model():
-    tokenizer = ByteTokenizer()
-    routing = LocalRoutingHeads(2, num_clusters=2, window_size=8, block_size=4)
-    backbone = RoutingTransformerSeq2SeqBackbone(
-        vocabulary_size=tokenizer.vocabulary_size(),
-        num_encoder_layers=1,
-        num_layers=1,
-        hidden_dim=16,
-        intermediate_dim=16,
-        encoder_head_groups=[FullHeads(2)],
-        head_groups=[routing],
-        cross_head_groups=[FullHeads(2)],
-    )
-    rng = np.random.default_rng(0)
-    for weight in backbone.trainable_weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.3)
-    preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(tokenizer, 24, 24)
+    routing = [LocalRoutingHeads(2, num_clusters=2, window_size=8, block_size=4)]
+    backbone = make_backbone(head_groups=routing, cross_head_groups=[FullHeads(2)])
+    preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 24, 24)
     made = RoutingTransformerSeq2SeqLM(backbone, preprocessor)
     made.compile(sampler="greedy", jit_compile=False)
     return made

@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.convert import T2TSubwordTokenizer
-from rt_keras.models import RoutingTransformerCausalLMPreprocessor
-from rt_keras.training import config
-from rt_keras.training.tokenizer import make_tokenizer
 
 SHARED = Path(__file__).parents[4] / "shared"
 CHARACTERS = sorted(set("\\_u;0123456789 abct.,-'\"é日\x00\x85\u2028\ufeff\U0010ffff<pad>EOS"))
@@ -192,18 +189,6 @@ def test_wrong_size_and_newlines_are_refused():
         T2TSubwordTokenizer(VOCABULARY, vocabulary_size=9)
     with pytest.raises(ValueError, match=r"'a\\n' must have at least one character and no newline"):
         T2TSubwordTokenizer([*VOCABULARY, "a\n"])
-
-
-def test_a_preprocessor_generates_from_it_and_a_configuration_names_it(t2t, tmp_path):
-    strings = ["the cat", "", "a☃ abcab\n"]
-    preprocessor = RoutingTransformerCausalLMPreprocessor(t2t, sequence_length=32)
-    assert preprocessor.generate_postprocess(preprocessor.generate_preprocess(strings)) == strings
-    path = tmp_path / "vocabulary"
-    path.write_bytes(lines(*VOCABULARY))
-    values = {"tokenizer.name": "t2t_subwords", "tokenizer.vocabulary": str(path)}
-    tokenizer = make_tokenizer(config.make_config(values).tokenizer)
-    assert isinstance(tokenizer, T2TSubwordTokenizer)
-    assert tokenizer.get_vocabulary() == VOCABULARY
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the results of Tensor2Tensor are in ../shared")

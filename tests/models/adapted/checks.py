@@ -4,23 +4,13 @@ import keras_hub
 import numpy as np
 
 VOCABULARY, LENGTH = 30, 16
-SIZES = {
-    "vocabulary_size": VOCABULARY,
-    "num_layers": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 16,
-}
+SIZES = {"vocabulary_size": VOCABULARY, "num_layers": 2, "hidden_dim": 16, "intermediate_dim": 16}
 LEARNED = {**SIZES, "num_heads": 4, "max_sequence_length": 24, "dropout": 0.0}
 GROUPED = {**SIZES, "num_query_heads": 4, "num_key_value_heads": 2}
 # Arguments of each supported backbone.
 FAMILIES = {
-    "Bert": LEARNED,
-    "Roberta": LEARNED,
-    "XLMRoberta": LEARNED,
-    "DistilBert": LEARNED,
-    "GPT2": LEARNED,
-    "OPT": LEARNED,
-    "Bart": LEARNED,
+    **dict.fromkeys(("Bert", "Roberta", "XLMRoberta", "DistilBert"), LEARNED),
+    **dict.fromkeys(("GPT2", "OPT", "Bart"), LEARNED),
     "Llama": GROUPED,
     # As in Llama 3.2, whose rotary embeddings are scaled by frequency.
     "Llama3": {

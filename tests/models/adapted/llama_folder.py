@@ -94,7 +94,8 @@ def _vocabulary():
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     tokens = [*map(chr, printable), *(chr(256 + number) for number in range(len(others)))]
-    return {token: number for number, token in enumerate([*tokens, *map(_merged, MERGES)])}
+    merged = (merge.replace(" ", "") for merge in MERGES)
+    return {token: number for number, token in enumerate([*tokens, *merged])}
 
 
 def _sentence_piece():
@@ -115,10 +116,6 @@ def _merges(config):
     # KerasHub reads strings for Llama and pairs for the others.
     is_llama = config["model_type"] == "llama"
     return list(MERGES) if is_llama else [merge.split(" ") for merge in MERGES]
-
-
-def _merged(merge):
-    return merge.replace(" ", "")
 
 
 def _weights(config, dtype):

@@ -26,15 +26,10 @@ def write_embedder(folder, max_seq_length=16):
         "hidden_act": "gelu",
         "do_lower_case": True,
     }
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_N"}
     modules = [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-        {
-            "idx": 1,
-            "name": "1",
-            "path": "1_Pooling",
-            "type": "sentence_transformers.models.Pooling",
-        },
-        {"idx": 2, "name": "2", "path": "2_N", "type": "sentence_transformers.models.Normalize"},
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for i, (name, path) in enumerate(paths.items())
     ]
     files = {
         "config.json": config,

@@ -172,14 +172,12 @@ def test_functional_models_keep_what_binds_their_attention():
         assert {name: found[name] for name in options} == {name: config[name] for name in options}
 
 
-def test_a_model_may_keep_its_length(bert):
-    inputs = make_inputs(bert)
-    adapted = rt_keras.adapt(bert, [FullHeads(4)], max_sequence_length=24)
-    np.testing.assert_allclose(outputs_of(adapted, inputs), outputs_of(bert, inputs), atol=1e-5)
-    llama = make_backbone("Llama")
-    kept = rt_keras.adapt(llama, [FullHeads(4)], max_sequence_length=24, trained_length=24)
-    inputs = make_inputs(llama)
-    np.testing.assert_allclose(outputs_of(kept, inputs), outputs_of(llama, inputs), atol=1e-5)
+@pytest.mark.parametrize(("family", "options"), [("Bert", {}), ("Llama", {"trained_length": 24})])
+def test_a_model_may_keep_its_length(family, options):
+    original = make_backbone(family)
+    kept = rt_keras.adapt(original, [FullHeads(4)], max_sequence_length=24, **options)
+    inputs = make_inputs(original)
+    np.testing.assert_allclose(outputs_of(kept, inputs), outputs_of(original, inputs), atol=1e-5)
 
 
 def graph_of(layer):

@@ -1,5 +1,4 @@
 import warnings
-import weakref
 
 import numpy as np
 import pytest
@@ -72,10 +71,6 @@ def test_long_prompts_are_read_in_chunks(task, monkeypatch, jit_compile):
     caches = (tf.nest.flatten(read["cache"]) for read in (in_chunks, whole))
     for found, expected in zip(*caches, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
-    # Only the cache of the last block is computed. Blocks with outputs share a program.
-    assert sum(name.startswith("reading") for name in task._kept.functions) == 2
-    task._read_prompts(ids, np.full([2], 40), None, 41, verbose=0, with_hidden=True)
-    assert sum(name.startswith("reading") for name in task._kept.functions) == 2
 
 
 def test_long_prompts_are_read_in_silence(task, monkeypatch, capfd):
@@ -85,28 +80,6 @@ def test_long_prompts_are_read_in_silence(task, monkeypatch, capfd):
     assert "reading" not in capfd.readouterr().err
     task.read(ids)
     assert "reading the prompt" in capfd.readouterr().err
-
-
-def test_the_empty_cache_is_dropped_while_a_prompt_is_read(task, monkeypatch):
-    monkeypatch.setattr(prompt_reading, "PROMPT_CHUNK", 16)
-    new_cache, read_chunks = task.new_cache, task._read_chunks
-    empty, kept = [], []
-
-    def remembered(*sizes):
-        cache = new_cache(*sizes)
-        empty.extend(weakref.ref(x) for x in tf.nest.flatten(cache))
-        return cache
-
-    def watched(*arguments):
-        for states in read_chunks(*arguments):
-            kept.append(sum(x() is not None for x in empty))
-            yield states
-
-    monkeypatch.setattr(task, "new_cache", remembered)
-    monkeypatch.setattr(task, "_read_chunks", watched)
-    ids = np.random.default_rng(0).integers(3, 20, size=[1, 40])
-    task._read_prompts(ids, np.array([40]), None, 41, verbose=0)
-    assert empty and kept == [0, 0, 0]
 
 
 def test_warnings_of_lengths(task, monkeypatch):

@@ -212,10 +212,3 @@ def test_loading_takes_the_memory_of_the_weights_once(tmp_path):
     arguments = [sys.executable, "-c", PEAK, tmp_path / "small", tmp_path / "large"]
     found = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
     assert float(found.split()[-1]) < 1.3
-
-
-def test_lengths_can_be_chosen(tmp_path):
-    write_llama(tmp_path)
-    longer = rt_keras.adapt(str(tmp_path), HEADS, max_sequence_length=96)
-    assert longer.preprocessor.sequence_length == 96
-    assert longer.backbone.rotary_scale == 2

@@ -27,10 +27,3 @@ def test_a_new_model_is_quantized_and_saved(tmp_path):
     np.testing.assert_array_equal(loaded(TOKENS), task(TOKENS))
     with pytest.raises(ValueError, match="is quantized. Adapt or restore a model before"):
         rt_keras.restore(loaded)
-
-
-def test_a_model_has_low_rank_updates(tmp_path):
-    task = rt_keras.adapt(write_llama(tmp_path), [LocalHeads(4, block_size=8)])
-    task.backbone.enable_lora(2)
-    names = [weight.path for weight in task.trainable_weights]
-    assert any("query/lora_kernel_a" in name for name in names)

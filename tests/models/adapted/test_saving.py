@@ -5,7 +5,6 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
@@ -31,28 +30,6 @@ def check_same(loaded, expected):
     for found, wanted in zip(inputs_of(loaded).values(), inputs_of(expected).values()):
         np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(loaded(inputs_of(loaded)), expected(inputs_of(expected)))
-
-
-def test_special_tokens_are_kept(adapted):
-    tokenizer = adapted.preprocessor.tokenizer
-    assert (tokenizer.start_token, tokenizer.end_token) == SPECIAL[1:]
-    ids = np.asarray(inputs_of(adapted)["token_ids"][0])
-    assert ids[0] == tokenizer.start_token_id
-    assert tokenizer.end_token_id in ids
-    made = type(tokenizer).from_config(tokenizer.get_config())
-    assert sorted(made.special_tokens) == sorted(SPECIAL)
-
-
-@pytest.mark.slow
-def test_keras_files_and_weights_are_loaded(adapted, tmp_path):
-    adapted.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    check_same(loaded, adapted)
-    for weight in loaded.weights:
-        weight.assign(tf.zeros_like(weight))
-    adapted.save_weights(tmp_path / "model.weights.h5")
-    loaded.load_weights(tmp_path / "model.weights.h5")
-    check_same(loaded, adapted)
 
 
 def test_presets_are_loaded(adapted, tmp_path):
@@ -90,13 +67,12 @@ import sys, numpy as np
 import keras, keras_hub, rt_keras
 folder = sys.argv[1]
 saved = np.load(f"{folder}/saved.npz")
-inputs = {name: saved[name] for name in ("token_ids", "padding_mask")}
 keras_file = keras.saving.load_model(f"{folder}/model.keras")
 preset = keras_hub.models.CausalLM.from_preset(f"{folder}/preset")
 for task in (keras_file, preset):
     found = task.preprocessor.generate_preprocess([str(saved["text"]), "the"], sequence_length=32)
-    np.testing.assert_array_equal(found["token_ids"], inputs["token_ids"])
-    np.testing.assert_array_equal(task(inputs), saved["logits"])
+    np.testing.assert_array_equal(found["token_ids"], saved["token_ids"])
+    np.testing.assert_array_equal(task(found), saved["logits"])
 """
 
 

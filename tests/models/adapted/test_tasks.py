@@ -5,31 +5,18 @@ import pytest
 import tensorflow as tf
 
 import rt_keras
-from rt_keras.layers import (
-    FullHeads,
-    LocalHeads,
-    LocalRoutingHeads,
-    RoutingHeads,
-)
+from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
 from tests.models.adapted.checks import make_backbone, make_inputs
 
 LENGTH, SHORTEST, LONGEST = 20, 5, 9
 SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, use_query_key_norm=False)]
-TASKS = {
-    "GPT2": "GPT2CausalLM",
-    "OPT": "OPTCausalLM",
-    "Llama": "LlamaCausalLM",
-    "Llama3": "Llama3CausalLM",
-    "Mistral": "MistralCausalLM",
-    "Qwen3": "Qwen3CausalLM",
-    "SmolLM3": "SmolLM3CausalLM",
-    "Gemma3": "Gemma3CausalLM",
-    "Bart": "BartSeq2SeqLM",
-}
+# Families of backbones with a task that generates.
+TASKS = ["GPT2", "OPT", "Llama", "Llama3", "Mistral", "Qwen3", "SmolLM3", "Gemma3", "Bart"]
 
 
 def make_task(family):
-    cls = getattr(keras_hub.models, TASKS[family])
+    kind = "Seq2SeqLM" if family == "Bart" else "CausalLM"
+    cls = getattr(keras_hub.models, f"{family}{kind}")
     task = cls(backbone=make_backbone(family), preprocessor=None)
     task.compile(sampler="greedy", jit_compile=False)
     return task
@@ -141,11 +128,10 @@ def test_new_tasks_of_encoders_train_and_are_saved_and_come_back(name, options, 
     assert type(adapted).__name__ == f"AdaptedRoberta{name}"
     inputs = make_inputs(original)
     np.testing.assert_allclose(rt_keras.restore(adapted)(inputs), original(inputs), atol=1e-6)
-    labels = np.array([2, 1]) if options else inputs["token_ids"][:, :1]
-    adapted.compile(keras.optimizers.Adam(1e-2), adapted.loss, jit_compile=False)
-    training = {"epochs": 20, "verbose": 0, "callbacks": [CentroidEMA()]}
-    losses = adapted.fit(inputs, labels, **training).history["loss"]
-    assert losses[-1] < 0.5 * losses[0]
+    labels = np.array([2, 1]) if options else inputs["token_ids"]
+    adapted.compile(keras.optimizers.Adam(1e-2), adapted.loss, run_eagerly=True)
+    adapted.fit(inputs, labels, verbose=0, callbacks=[CentroidEMA()])
+    assert np.abs(adapted(inputs) - original(inputs)).max() > 1e-3
     adapted.save_to_preset(tmp_path)
     loaded = getattr(keras_hub.models, name).from_preset(str(tmp_path))
     assert type(loaded) is type(adapted)
@@ -164,41 +150,9 @@ def test_a_task_around_an_adapted_backbone_comes_back():
 
 
 @pytest.mark.slow
-def test_parts_of_a_batch_make_the_step_of_the_whole():
-    found = []
-    for parts in (1, 2):
-        task = rt_keras.adapt(make_task("Llama"), [LocalHeads(4, 4)])
-        inputs, _ = make_prompts(task)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        options = {"gradient_accumulation_steps": parts, "run_eagerly": True}
-        task.compile(keras.optimizers.SGD(0.1), loss, weighted_metrics=[], **options)
-        task.train_on_batch(inputs, inputs["token_ids"])
-        found.append([np.asarray(weight) for weight in task.trainable_weights])
-    for a, b in zip(*found, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_adapted_models_train_and_are_exported(tmp_path):
-    from rt_keras.callbacks import CentroidEMA
-
-    task = rt_keras.adapt(make_task("Llama"), SPARSE)
-    inputs, _ = make_prompts(task)
-    inputs["padding_mask"][:] = 1
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    task.compile(keras.optimizers.Adam(1e-2), loss, weighted_metrics=[], jit_compile=False)
-    history = task.fit(inputs, inputs["token_ids"], epochs=20, verbose=0, callbacks=[CentroidEMA()])
-    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
-    task.export(tmp_path, verbose=False)
-    served = keras.layers.TFSMLayer(str(tmp_path), call_endpoint="serve")(inputs)
-    np.testing.assert_allclose(served, task(inputs), atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["GPT2", "Llama3"])
-def test_a_graph_generates_what_generate_does(family, monkeypatch):
+def test_a_graph_generates_what_generate_does_with_learned_positions(monkeypatch):
     monkeypatch.setattr("rt_keras.models.adapted.graph_generation.PROMPT_CHUNK", 4)
-    task = rt_keras.adapt(make_task(family), [FullHeads(4)])
+    task = rt_keras.adapt(make_task("GPT2"), [FullHeads(4)])
     task.compile(sampler="greedy", jit_compile=False)
     inputs, prefix = make_prompts(task)
     expected = generate(task, inputs, prefix)
@@ -214,14 +168,9 @@ def test_a_graph_has_no_searches():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("heads", "jit_compile"),
-    [([FullHeads(4)], False), pytest.param(SPARSE, True, marks=pytest.mark.weekly)],
-    ids=["full heads", "sparse heads with XLA"],
-)
-def test_a_row_that_has_ended_changes_no_other(heads, jit_compile):
-    task = rt_keras.adapt(make_task("Llama"), heads)
-    task.compile(sampler="greedy", jit_compile=jit_compile)
+def test_a_row_that_has_ended_changes_no_other():
+    task = rt_keras.adapt(make_task("Llama"), [FullHeads(4)])
+    task.compile(sampler="greedy", jit_compile=False)
     inputs, _ = make_prompts(task)
     # The long row finishes long before the short one.
     inputs["padding_mask"][0] = np.arange(LENGTH) < LENGTH - 1
