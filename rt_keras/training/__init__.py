@@ -9,6 +9,6 @@
 - `run.py`: the `fit` driver.
 - `run_folder.py`: the folder of a run, with its record of the training data.
 - `batches.py`: the share of each batch that each worker and replica reads.
-- `evaluation.py`, `stateful_scores.py`, `answers.py`: the scores of a model on a split.
+- `evaluation.py`, `stateful_scores.py`: the scores of a model on a split.
 - `baselines.py`: the scores of gzip and a byte bigram on the same split.
 """
