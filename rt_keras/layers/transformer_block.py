@@ -96,8 +96,8 @@ class TransformerBlock(CachedBlock, SameShape):
 
     Raises:
         ValueError: if an argument is out of range, the number of heads does not divide the width
-            and `key_dim` is not given, or `feed_forward` or `normalization` is neither a layer nor a
-            function of layers, or is given with an option of what it replaces.
+            and `key_dim` is not given, or `feed_forward` or `normalization` is neither a layer nor
+            a function of layers, or is given with an option of what it replaces.
 
     Source: Vaswani et al. 2017, section 3; pre-norm: Xiong et al. 2020.
 
