@@ -54,15 +54,20 @@ def test_draws_are_those_of_keras_hub(sampler, parameters, as_compiled):
     assert len(set(found[0, BEGIN:])) > 5
 
 
-def test_rows_are_drawn_alone():
-    seeds, begins = [1, 2, 1, 3], [3, 9, 3, 5]
-    together = run(
-        RequestSampler(tf.ones([4]), tf.ones([4]), tf.zeros([4], tf.int32), seeds, [WIDTH] * 4),
-        rows=4,
-        begins=begins,
-    )
+def test_rows_are_drawn_alone_with_parameters_of_their_own():
+    begins = [3, 9, 3, 5]
+    parameters = {
+        "temperature": [1.0, 0.5, 1.0, 2.0],
+        "top_p": [1.0, 0.7, 1.0, 0.9],
+        "top_k": [0, 5, 0, 7],
+        "seed": [1, 2, 1, 3],
+        "max_new_tokens": [WIDTH] * 4,
+    }
+    sampler = RequestSampler(**{name: tf.constant(x) for name, x in parameters.items()})
+    together = run(sampler, rows=4, begins=begins)
     for row in range(4):
-        alone = run(request_sampler(1, seed=seeds[row]), begins=begins[row : row + 1])
+        own = {name: x[row] for name, x in parameters.items()}
+        alone = run(request_sampler(1, **own), begins=begins[row : row + 1])
         np.testing.assert_array_equal(together[row], alone[0])
     assert (together[0] != together[3]).any()
 

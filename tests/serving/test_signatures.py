@@ -42,20 +42,6 @@ def test_texts_are_those_of_a_model_that_xla_compiles_as_by_default():
     check_texts(generating_function(compiled), compiled, "once upon", sampler)
 
 
-def test_a_prompt_s_text_depends_on_its_own_parameters_alone(served):
-    parameters = {
-        "max_new_tokens": [3, 20, 9, 12],
-        "temperature": [0.5, 1.0, 2.0, 1.0],
-        "top_p": [1.0, 0.7, 1.0, 0.9],
-        "top_k": [0, 0, 5, 7],
-        "seed": [1, 2, 3, 4],
-    }
-    together = served.texts(prompts=PROMPTS, **parameters)
-    for row, prompt in enumerate(PROMPTS):
-        own = {name: values[row] for name, values in parameters.items()}
-        assert served.texts(prompts=[prompt], **own) == [together[row]]
-
-
 def test_texts_are_prompts_and_continuations_in_utf8(served):
     answer = served.ask("generate", prompts=["once ", "", b"\xff\xfea"], top_k=3)
     texts, continuations = answer["texts"].tolist(), answer["continuations"].tolist()
