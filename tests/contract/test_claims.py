@@ -118,7 +118,7 @@ def test_a_kind_that_lies_is_found_out(liar, monkeypatch):
     keras.saving.register_keras_serializable(package="tests")(liar)
     monkeypatch.setattr(kinds, "layers", lambda: {liar.__name__: liar})
     heads = Heads(liar.__name__, {})
-    found_out = AssertionError, pytest.fail.Exception, ValueError, NotImplementedError
+    found_out = AssertionError, pytest.fail.Exception, ValueError, NotImplementedError, TypeError
     with pytest.raises(found_out):
         for claim in CLAIMS:
             claim(heads)
