@@ -1,8 +1,7 @@
 """The private names of Keras, KerasHub and TensorFlow that this package uses.
 
-Private names may change in any version. All of them are here, one in each function or class, and
-`tests/test_keras_internals.py` tests the behavior of each. Where a public name exists, the package
-uses it.
+Private names may change in any version. All of them are here, one in each function or class. Where
+a public name exists, the package uses it.
 """
 
 import inspect

@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import keras_hub
 import numpy as np
@@ -34,11 +33,6 @@ def adapt(run, model, output, *options):
     return run("adapt", "--model", model, "--output", output, *options)
 
 
-def logits(task):
-    ids = np.arange(24)[None]
-    return np.asarray(task({"token_ids": ids, "padding_mask": np.ones_like(ids)}))
-
-
 def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     output, figures = tmp_path / "preset", tmp_path / "figures.json"
     heads = ["local.num_heads=2", "local.block_size=8", "full.num_heads=2"]
@@ -49,10 +43,8 @@ def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     groups = "2 LocalHeads(block_size=8), 2 FullHeads()"
     assert found["layers"] == ["4 FullHeads()", groups]
     assert found["model"] == "AdaptedLlama3CausalLM" and found["trained_length"] == 48
-    assert [layer["left_alone"] for layer in found["attention"]] == [
-        "not among the chosen layers",
-        "",
-    ]
+    left_alone = [layer["left_alone"] for layer in found["attention"]]
+    assert left_alone == ["not among the chosen layers", ""]
     assert found["bytes"] == sum(x.stat().st_size for x in output.rglob("*") if x.is_file())
     assert "1 2 LocalHeads(block_size=8) 16 0 0" in " ".join(shown.split())
     assert "trained on sequences of 48 tokens" in shown
@@ -62,12 +54,15 @@ def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("budget", [[], pytest.param(["--keys", 10**8], marks=pytest.mark.slow)])
-def test_without_heads_or_with_all_keys_the_model_stays_as_it_is(run, llama, tmp_path, budget):
-    assert adapt(run, llama, tmp_path / "preset", *budget)[0] == 0
+def test_without_heads_the_model_stays_as_it_is(run, llama, tmp_path):
+    assert adapt(run, llama, tmp_path / "preset")[0] == 0
     original = keras_hub.models.CausalLM.from_preset(str(llama))
-    loaded = experiment.load_model(tmp_path / "preset")
-    np.testing.assert_allclose(logits(loaded), logits(original), atol=1e-5)
+    ids = np.arange(24)[None]
+    logits, expected = (
+        np.asarray(model({"token_ids": ids, "padding_mask": np.ones_like(ids)}))
+        for model in (experiment.load_model(tmp_path / "preset"), original)
+    )
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 def test_presets_longer_sequences_and_global_layers(run, tmp_path):
@@ -131,7 +126,7 @@ def test_bad_folders_give_one_line(run, llama, preset, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_models_that_commands_cannot_use_give_one_line(run, llama, preset, tmp_path):
+def test_models_that_commands_cannot_use_give_one_line(run, llama, tmp_path):
     generate = ["generate", "--prompt", "the", "--model"]
     status, _, error = run(*generate, llama)
     assert_one_line(status, error, "a model of type 'llama'", "`rt-keras adapt` converts")
@@ -139,14 +134,6 @@ def test_models_that_commands_cannot_use_give_one_line(run, llama, preset, tmp_p
     keras_hub.models.BertTextClassifier(backbone, 3).save_to_preset(tmp_path / "bert")
     status, _, error = run(*generate, tmp_path / "bert")
     assert_one_line(status, error, "BertTextClassifier, which is not a model", "`rt-keras adapt`")
-    # A weight that changed.
-    copy = shutil.copytree(preset, tmp_path / "copy")
-    weights = copy / "model.weights.h5"
-    content = bytearray(weights.read_bytes())
-    content[len(content) // 2] ^= 1
-    weights.write_bytes(content)
-    status, _, error = run(*generate, copy)
-    assert_one_line(status, error, "model.weights.h5 is damaged")
 
 
 def test_encoders(run, tmp_path):
@@ -159,18 +146,6 @@ def test_encoders(run, tmp_path):
     heads = ["--heads", "causal_clustered.num_heads=2"]
     status, _, error = adapt(run, tmp_path / "bert", tmp_path / "other", *heads)
     assert_one_line(status, error, "in the encoder, use model.clustered")
-
-
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        (["--prompt", "\udcff"], ["prompt must be valid UTF-8"]),
-        (["--prompt", "the cat", "--max-length", 3], ["prompt must have at most 3 tokens"]),
-    ],
-)
-def test_bad_prompts_give_one_line(run, preset, options, parts):
-    status, _, error = run("generate", "--model", preset, *options)
-    assert_one_line(status, error, *parts)
 
 
 @pytest.mark.slow

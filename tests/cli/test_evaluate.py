@@ -35,15 +35,11 @@ def test_a_preset_is_scored_on_a_folder(run, tiny_run, books, tmp_path):
         (["--context", "stateful", "--plot", "a.txt"], ["--plot must end in .png", "a.txt"]),
         (["--split", "dev"], ["'dev'", "train, validation, test"]),
         (["--sequence-length", 0], ["--sequence-length must be at least 1. Received: 0"]),
+        (["--model", "model"], ["--data is missing"]),
+        (["--model", "checkpoints"], ["neither a run nor a preset"]),
     ],
 )
-def test_bad_arguments_give_one_line(run, tiny_run, arguments, parts):
+def test_bad_arguments_give_one_line(run, tiny_run, monkeypatch, arguments, parts):
+    monkeypatch.chdir(tiny_run)
     status, _, error = run("evaluate", "--model", tiny_run, *arguments)
     assert_one_line(status, error, *parts)
-
-
-def test_a_preset_does_not_say_what_to_evaluate_on(run, tiny_run, tmp_path):
-    status, _, error = run("evaluate", "--model", tiny_run / "model")
-    assert_one_line(status, error, "--data is missing")
-    status, _, error = run("evaluate", "--model", tmp_path)
-    assert_one_line(status, error, "neither a run nor a preset")

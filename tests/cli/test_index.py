@@ -4,7 +4,6 @@ import pytest
 
 from rt_keras.retrieval import read_index
 from tests.cli.checks import assert_one_line
-from tests.retrieval import made
 
 
 @pytest.mark.slow
@@ -29,28 +28,16 @@ def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
     "changes, parts",
     [
         ({"--documents": "nothing"}, ["--documents is nothing, which does not exist"]),
-        ({"--documents": "other.csv"}, [".jsonl or .json"]),
-        ({"--documents": "twice.jsonl"}, ["two with the id 'sky'"]),
-        ({"--documents": "bad.jsonl"}, ["bad.jsonl, line 1: it is not UTF-8 text"]),
-        ({"--retriever": "READER"}, ["holds a reader model, not a retriever"]),
-        ({"--passage-length": 31}, ["must be at most 30", "Received: "]),
+        ({"--retriever": "reader"}, ["holds a reader model, not a retriever"]),
         ({"--overlap": 30}, ["overlap must be from 0 to 29"]),
     ],
 )
-def test_wrong_use_is_refused_in_one_line(
-    run, retrieval_folder, tmp_path, monkeypatch, changes, parts
-):
-    monkeypatch.chdir(tmp_path)
-    made.write_documents(tmp_path / "twice.jsonl", made.LINES + made.LINES[:1])
-    (tmp_path / "bad.jsonl").write_bytes(b'{"id": "\xff"}\n')
-    (tmp_path / "other.csv").write_text("a,b\n")
+def test_wrong_use_is_refused_in_one_line(run, retrieval_folder, tmp_path, changes, parts):
     options = {
         "--documents": retrieval_folder / "documents.jsonl",
         "--retriever": retrieval_folder / "retriever",
         "--output": tmp_path / "index",
-        **changes,
+        **{name: retrieval_folder / x if x == "reader" else x for name, x in changes.items()},
     }
-    if options["--retriever"] == "READER":
-        options["--retriever"] = retrieval_folder / "reader"
     status, _, error = run("index", *(part for option in options.items() for part in option))
     assert_one_line(status, error, *parts)

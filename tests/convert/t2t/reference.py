@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from tests.ops.reference import balanced_members, normalize, real
+from tests.ops.reference import normalize, real
 
 
 def local(
@@ -68,72 +68,16 @@ def local(
     return output
 
 
-def strided(
-    query,
-    key,
-    value,
-    *,
-    stride,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    token_bias=None,
-    relative_embeddings=None,
-    relative_values=None,
-):
-    """Strided attention: masks and token bias have no effect; queries attend to padding."""
-    key = query if key is None else key
-    filled = [(0, 0), (0, 0), (0, -query.shape[2] % stride), (0, 0)]
-    key, value = np.pad(key, filled), np.pad(value, filled)
-    output = np.zeros(query.shape[:3] + value.shape[3:])
-    for b, h, i in np.ndindex(query.shape[:3]):
-        pairs = [
-            (j, (i - j) // stride)
-            for j in range(key.shape[2])
-            if (i - j) % stride == 0 and (j <= i or not causal)
-        ]
-        output[b, h, i] = attend_row(
-            query, key, value, (b, h, i), pairs, relative_embeddings, relative_values
-        )
-    return output
-
-
-def balanced(query, key, value, centroids, *, window_size, **options):
-    members = balanced_members(centroids)
-    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
-
-
-def cluster_strided(query, key, value, centroids, *, window_size, **options):
-    members = cluster_strided_members(centroids)
-    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
-
-
-def cluster_strided_members(centroids):
-    def members(x, h, c, count, later):
-        """Evenly spaced positions in the order of the scores."""
-        best = np.argsort(-(x @ centroids[h, c]), kind="stable")
-        best = sorted(best, key=lambda j: j in later)
-        step = len(best) // count
-        return [best[step * place] for place in range(count)]
-
-    return members
-
-
 def hashed(query, key, value, projections, *, num_buckets, window_size, **options):
-    members = hashed_members(projections)
-    return clustered(query, key, value, num_buckets, window_size, members, **options)
+    """Attention in buckets: the first positions in each, then the first outside."""
 
-
-def hashed_members(projections):
-    def members(x, h, c, count, later):
-        """The first positions in the bucket, then the first outside."""
-
+    def members(x, h, c, count):
         def bucket(j):
             return sum(2**i for i, p in enumerate(projections[h]) if p @ x[j] > 0)
 
-        return sorted(range(len(x)), key=lambda j: (j in later, bucket(j) != c, j))[:count]
+        return sorted(range(len(x)), key=lambda j: (bucket(j) != c, j))[:count]
 
-    return members
+    return clustered(query, key, value, num_buckets, window_size, members, **options)
 
 
 def clustered(
@@ -168,7 +112,7 @@ def clustered(
     count = np.zeros(query.shape[:3] + (1,))
     for b, h, c in np.ndindex(*query.shape[:2], num_clusters):
         of_keys, of_queries = (
-            sorted(members(x[b, h], h, c, min(window_size, x.shape[2]), [])) for x in (key, query)
+            sorted(members(x[b, h], h, c, min(window_size, x.shape[2]))) for x in (key, query)
         )
         for rank, i in enumerate(of_queries):
             pairs = [(j, rank - place) for place, j in enumerate(of_keys)]

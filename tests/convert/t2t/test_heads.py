@@ -1,9 +1,15 @@
-"""The heads of the authors' code; the golden cases in `test_checkpoint.py` have their numbers."""
+"""The heads of the authors' code; the golden cases in `test_checkpoint.py` have their numbers.
+
+Loops are for what those cases lack: hashed heads, grids and padding.
+"""
+
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from rt_keras.convert.t2t.clusters import bucket_members, cluster_attention
 from rt_keras.convert.t2t.heads import (
     T2TClusterStridedHeads,
     T2THashedHeads,
@@ -11,9 +17,12 @@ from rt_keras.convert.t2t.heads import (
     T2TRoutingHeads,
     T2TStridedHeads,
 )
+from rt_keras.convert.t2t.local import local_attention
 from rt_keras.convert.t2t.token_bias import token_bias_of
 from rt_keras.layers import MultiHeadAttention
+from tests.convert.t2t import reference
 from tests.layers import checks
+from tests.ops import checks as ops_checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -78,3 +87,50 @@ def test_projections_are_orthonormal_and_drawn_from_the_seed():
     np.testing.assert_array_equal(groups[1].projections, groups[0].projections)
     with pytest.raises(ValueError, match="num_buckets must be at least 2. Received: 1"):
         T2THashedHeads(2, 1, 4, 5)
+
+
+def arrays(length, value_depth=5, **options):
+    """Returns inputs as in `tests/ops/checks.py`, with tables shared by heads, and biases."""
+    found = ops_checks.arrays(length, value_depth=value_depth, **options)
+    rng = np.random.default_rng(7)
+    found["relative_embeddings"] = rng.normal(size=(1, 7, 6))
+    found["relative_values"] = rng.normal(size=(1, 7, value_depth))
+    found["token_bias"] = rng.normal(size=(len(found["value"]), length))
+    return found
+
+
+def hashed_attention(query, key, value, projections, *, num_buckets, **options):
+    return cluster_attention(
+        functools.partial(bucket_members, num_buckets),
+        {"projections": projections},
+        query=query,
+        key=key,
+        value=value,
+        num_clusters=num_buckets,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("causal, shared", [(False, False), (True, False), (True, True)])
+def test_hashed_attention_is_that_of_the_loop(causal, shared):
+    inputs = arrays(14, shared=shared)
+    inputs["projections"] = np.random.default_rng(8).normal(size=(2, 2, 6))
+    options = {"key_mask": ops_checks.mask("scattered", 14), "causal": causal, "num_buckets": 4}
+    ops_checks.holds(
+        hashed_attention, reference.hashed, inputs, window_size=5, block_size=4, **options
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("options", [{"block_size": 4}, {"block_size": 2, "grid": (2, 3)}])
+def test_local_attention_is_that_of_the_loop(causal, options):
+    # With padding at the start, queries without keys get the mean of their window.
+    ops_checks.holds(
+        local_attention,
+        reference.local,
+        arrays(12),
+        causal=causal,
+        query_mask=ops_checks.mask("right", 12),
+        key_mask=np.arange(12) >= np.array([[3], [11]]),
+        **options,
+    )
