@@ -85,21 +85,14 @@ def patched(text, diff):
 UNION = """
 import keras
 import numpy as np
-from rt_keras.layers import Heads
-from rt_keras.layers.key_sets import Strided, Window
 from rt_keras.layers.local_strided_heads import LocalStridedHeads
 
 heads = LocalStridedHeads(2, block_size=4, stride=3)
 x = keras.random.normal([2, 2, 15, 6])
-expected = heads(x, x, x, use_causal_mask=True)
 copy = LocalStridedHeads.from_config(heads.get_config())
-copy.build(x.shape, x.shape)
-for weight, own in zip(copy.weights, heads.weights, strict=True):
-    weight.assign(own)
-np.testing.assert_array_equal(copy(x, x, x, use_causal_mask=True), expected)
-cache = heads.make_cache(x, x, x, count=14, max_length=15)
-output, _ = heads.call_with_cache(x[:, :, 14:], x[:, :, 14:], x[:, :, 14:], cache, 14)
-np.testing.assert_allclose(output, expected[:, :, 14:], atol=1e-5)
+np.testing.assert_array_equal(
+    copy(x, x, x, use_causal_mask=True), heads(x, x, x, use_causal_mask=True)
+)
 try:
     LocalStridedHeads(2, 4, 0)
 except ValueError as error:

@@ -59,17 +59,6 @@ def test_masks_of_tensors_are_those_of_layers():
     assert float(keras.layers.GlobalAveragePooling1D()(x)[0, 0]) == 1
 
 
-def test_a_variable_begins_with_what_it_is_told_before_its_scope_ends():
-    with keras.StatelessScope():
-        layer = keras.layers.Dense(2)
-        layer.build([None, 3])
-        kernel = layer.kernel
-        assert not keras_internals.is_initialized(kernel)
-        keras_internals.initialize_by(kernel, lambda shape, dtype=None: tf.fill(shape, 7.0))
-    assert keras_internals.is_initialized(kernel)
-    np.testing.assert_array_equal(kernel, np.full([3, 2], 7.0))
-
-
 def test_an_optimizer_asks_for_the_sum_of_gradients_and_can_be_kept_from_it(monkeypatch):
     summed, cls = [], type(keras.optimizers.SGD())
     original = cls._all_reduce_sum_gradients
@@ -86,24 +75,6 @@ def test_an_optimizer_asks_for_the_sum_of_gradients_and_can_be_kept_from_it(monk
         optimizer.apply_gradients([(tf.constant([1.0]), weight)])
         assert float(weight[0]) == 0.5
     assert len(summed) == 1
-
-
-def test_fit_and_evaluate_look_at_a_batch_first():
-    seen = []
-
-    class Model(keras_internals.FirstBatch, keras.Model):
-        def look_at_batch(self, look, iterator, data_batch):
-            seen.append((iterator is not None, data_batch is not None, self.built))
-            look(iterator, data_batch)
-
-    x = keras.Input([2])
-    model = Model(x, keras.layers.Dense(1)(x))
-    model.compile("sgd", "mse", jit_compile=False)
-    data = np.ones([2, 2]), np.ones([2, 1])
-    model.fit(*data, verbose=0)
-    model.evaluate(*data, verbose=0)
-    model.train_on_batch(*data)
-    assert seen == [(True, False, True)] * 2 + [(False, True, True)]
 
 
 def test_a_function_is_traced_once_before_it_is_saved(tmp_path):

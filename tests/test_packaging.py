@@ -1,5 +1,6 @@
 """Tests of the distributions: built, checked, installed and used outside the tree."""
 
+import importlib
 import os
 import re
 import shutil
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import rt_keras
-from tests.test_extras import OF_EXTRAS
+from rt_keras import extras
+from rt_keras.analysis import attention_map
 
 ROOT = Path(__file__).parents[1]
 # The files of the project in a clone.
@@ -22,6 +24,10 @@ PARTS = (
     *("rt_keras", "configs", "tests", "docs", "notebooks", "export", ".ci"),
     *("setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md"),
     *("CITATION.cff", "CONTRIBUTING.md", "SECURITY.md"),
+)
+OF_EXTRAS = (
+    *("official", "tensorflow_datasets", "array_record"),
+    *("tensorflow_serving", "matplotlib", "tf_keras"),
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", "generated", ".*cache")
 # Runs outside the tree, in a process in which no package of an extra can be imported.
@@ -155,3 +161,26 @@ def test_links_of_the_description_are_absolute_where_the_address_is_known(monkey
     assert "](https://code.example/rt_keras/blob/main/docs/start.md)" in shown
     assert "](https://code.example/rt_keras/raw/main/docs/pictures/" in shown
     assert not re.search(r"\]\((?!https:)", shown)
+
+
+def test_the_error_names_the_extra_and_the_package():
+    message = r"^Drawing needs the extra `plot`: pip install 'rt_keras\[plot\]' \(No module named"
+    with (
+        pytest.raises(ModuleNotFoundError, match=message) as caught,
+        extras.needed("plot", "Drawing"),
+    ):
+        import no_such_package  # noqa: F401
+    assert caught.value.name == "no_such_package"
+
+
+def test_data_sets_and_drawing_name_their_extras(monkeypatch, tmp_path):
+    loaded = [name for name in sys.modules if name.partition(".")[0] in OF_EXTRAS]
+    for name in (*OF_EXTRAS, *loaded):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("tfds_sets", "text_folder", "pairs_folder"):
+        monkeypatch.delitem(sys.modules, f"rt_keras.data.{name}", raising=False)
+        with pytest.raises(ModuleNotFoundError, match="Reading data sets needs the extra `train`"):
+            importlib.import_module(f"rt_keras.data.{name}")
+    with pytest.raises(ModuleNotFoundError, match="Drawing needs the extra `plot`"):
+        maps = {"tokens": ["a"], "weights": [[[[1.0]]]], "heads": [["FullHeads"]]}
+        attention_map.draw(maps, tmp_path / "map.png")

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras.analysis import clusters, clusters_picture
+from rt_keras.analysis import clusters
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.layers.attention_calls import attention_calls
@@ -84,9 +84,3 @@ def test_the_report_has_the_fullest_clusters_first(head):
     assert columns.split()[:2] == ["cluster", "load"] and len(rest) == 2
     assert first.split()[:2] == ["0", "2.75"] and second.split()[:2] == ["2", "1.25"]
     assert "e 3.2x" in second and "[␣] 1.5x" in first
-
-
-def test_the_picture_is_written(head, tmp_path):
-    many = {**head[0], "num_clusters": 30, "layer": "c/d"}
-    clusters_picture.draw([head[0], many], head[1][0], TOKENIZER, tmp_path / "clusters.png")
-    assert (tmp_path / "clusters.png").read_bytes().startswith(b"\x89PNG")

@@ -78,11 +78,6 @@ def test_the_table_has_a_column_for_each_pair_of_kinds():
     ]
 
 
-def test_a_model_whose_layers_have_one_head_is_refused():
-    with pytest.raises(ValueError, match="a layer with two heads to compare"):
-        heads.measure(backbone([LocalHeads(1, 4)]), [batch(0)])
-
-
 def test_encoders_decoders_and_what_lies_between_are_compared():
     sizes = {"num_encoder_layers": 1, "num_layers": 1, "hidden_dim": 8, "intermediate_dim": 8}
     groups = [LocalHeads(1, 4), FullHeads(1)]

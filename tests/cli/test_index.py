@@ -29,6 +29,7 @@ def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
     [
         ({"--documents": "nothing"}, ["--documents is nothing, which does not exist"]),
         ({"--retriever": "reader"}, ["holds a reader model, not a retriever"]),
+        ({"--passage-length": 31}, ["length must be at most 30", "Received: "]),
         ({"--overlap": 30}, ["overlap must be from 0 to 29"]),
     ],
 )

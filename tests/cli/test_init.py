@@ -44,21 +44,23 @@ def test_help_imports_nothing_heavy():
     assert result.stdout.splitlines()[-1] == "[]", result.stderr
 
 
-def test_ctrl_c_gives_one_line(run, monkeypatch):
-    def interrupted():
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    "error, status, message",
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (
+            Stopped(signal.SIGTERM, 1200),
+            143,
+            "stopped by SIGTERM after step 1,200; --resume continues from there",
+        ),
+    ],
+)
+def test_a_signal_gives_one_line_and_its_exit_status(run, monkeypatch, error, status, message):
+    def end():
+        raise error
 
-    monkeypatch.setattr(files, "config_folder", interrupted)
-    assert run("configs") == (130, "", "rt-keras: interrupted\n")
-
-
-def test_a_run_that_a_signal_ended_has_its_exit_status(run, monkeypatch):
-    def stopped():
-        raise Stopped(signal.SIGTERM, 1200)
-
-    monkeypatch.setattr(files, "config_folder", stopped)
-    message = "rt-keras: stopped by SIGTERM after step 1,200; --resume continues from there\n"
-    assert run("configs") == (143, "", message)
+    monkeypatch.setattr(files, "config_folder", end)
+    assert run("configs") == (status, "", f"rt-keras: {message}\n")
 
 
 def test_python_m_rt_keras_is_the_command_and_fails_without_a_trace():

@@ -56,33 +56,12 @@ def test_one_file_is_split_trained_on_resumed_and_scored(run, tiny_settings, tmp
 
 
 @pytest.mark.parametrize(
-    "settings, parts",
-    [
-        ({"optimizer.lerning_rate": 1}, ["lerning_rate", "optimizer.learning_rate"]),
-        ({"data.directory": "no/such/folder"}, ["no/such/folder", "directory must exist"]),
-        ({"data.directory": "."}, [" needs a folder validation of .txt files"]),
-        pytest.param(
-            {"optimizer.learning_rate": 1e30, "model.routing.num_heads": 0},
-            ["the loss is nan at step", "last good checkpoint"],
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_bad_settings_give_one_line(run, tiny_settings, tmp_path, monkeypatch, settings, parts):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "1.txt").write_text("once")
-    monkeypatch.chdir(tmp_path)
-    given = overrides({**tiny_settings, **settings})
-    status, _, error = run("train", "--config", "books", *given, "--output", tmp_path / "run")
-    assert_one_line(status, error, *parts)
-
-
-@pytest.mark.parametrize(
     "arguments, parts",
     [
         ([], ["--config is missing"]),
         (["--config", "bokos"], ["'bokos'", "books"]),
         (["--config", "books", "--resume"], ["no run to resume"]),
+        (["--config", "books", "--set", "data.batch_sice=1"], ["batch_sice", "data.batch_size"]),
         (["--config", "books", "--data", "pg91"], ["'pg91'", "or a folder or text file"]),
         (
             ["--config", "books", "--data", "pg19", "--set", "data.directory=x"],

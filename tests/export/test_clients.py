@@ -1,6 +1,5 @@
 """The clients of `export/` against a server that speaks the Predict API."""
 
-import concurrent.futures
 import json
 import shutil
 import subprocess
@@ -89,13 +88,6 @@ def test_what_is_wrong_is_named_and_the_server_goes_on(predict):
     with pytest.raises((ValueError, grpc.RpcError), match="heat"):
         predict("generate", {**prompt, "heat": 1.0})
     assert predict("score_text", {"texts": ["a"]})["tokens"] == [2]
-
-
-def test_eight_clients_at_once_get_what_one_gets(predict, served):
-    requests = [{"prompts": ["ab" * n], "max_new_tokens": 3 + n % 5, "seed": n} for n in range(8)]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda inputs: predict("generate", inputs)["texts"], requests)
-        assert list(found) == [served.texts(**inputs) for inputs in requests]
 
 
 def test_command_lines(addresses, clients, served, capsys):

@@ -89,6 +89,8 @@ def test_the_command_is_one_of_this_project(start, pod):
     assert name == "train" and given.resume == "auto" and given.config in published_names()
     mounted = {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert any(given.output.startswith(f"{path}/") for path in mounted)
+    names = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert names == {volume["name"] for volume in pod["volumes"]}
 
 
 def test_all_end_and_start_together(job_set, job, pod):
@@ -96,8 +98,3 @@ def test_all_end_and_start_together(job_set, job, pod):
     assert job["backoffLimit"] == 0 and pod["restartPolicy"] == "Never"
     assert job_set["spec"]["failurePolicy"]["maxRestarts"] > 0
     assert pod["terminationGracePeriodSeconds"] > 30
-
-
-def test_what_is_mounted_is_a_volume(pod):
-    mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]}

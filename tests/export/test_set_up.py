@@ -22,19 +22,6 @@ def test_the_model_config_serves_where_models_are_mounted():
     assert model.model_version_policy.latest.num_versions == 2
 
 
-def test_batching_parameters_are_fields_of_the_protobuf():
-    # BatchingParameters of TensorFlow Serving's session_bundle_config.proto, which no package has.
-    fields = {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"}
-    lines = (EXPORT / "batching_parameters.txt").read_text().splitlines()
-    given = {}
-    for line in lines:
-        if line and not line.startswith("#"):
-            name, value = line.split(" ", 1)
-            assert value.startswith("{ value: ") and value.endswith(" }")
-            given[name] = int(value[len("{ value: ") : -len(" }")])
-    assert set(given) == fields and min(given.values()) > 0
-
-
 def test_compose_mounts_the_files_that_its_flags_name():
     services = yaml.safe_load((EXPORT / "docker-compose.yaml").read_text())["services"]
     assert set(services) == {"serving", "batching"}

@@ -110,8 +110,3 @@ def test_lengths_out_of_range_are_refused():
     for overlap in (-1, 4):
         with pytest.raises(ValueError, match=f"from 0 to 3, .* Received: overlap={overlap}"):
             cut(document("a"), ByteTokenizer(), 4, overlap)
-
-
-def test_a_title_is_above_the_text():
-    assert text_of({"title": "tale", "text": "Once"}) == "tale\nOnce"
-    assert text_of({"title": "", "text": "Once"}) == "Once"

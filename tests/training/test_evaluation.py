@@ -1,11 +1,9 @@
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras import data, models
-from rt_keras.convert.t2t.heads import T2TLocalHeads
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.training import experiment
 from rt_keras.training.evaluation import evaluate
 from tests.models import checks
@@ -19,26 +17,6 @@ def model(tiny_run):
 @pytest.fixture(scope="module")
 def documents(books):
     return data.load_documents("text_folder", "test", directory=books)
-
-
-@pytest.mark.slow
-def test_a_model_that_knows_nothing_pays_the_same_for_every_byte(tiny_run, documents):
-    model = experiment.load_model(tiny_run)
-    table = model.backbone.token_embedding
-    table.embeddings.assign(tf.zeros_like(table.embeddings))
-    scores = evaluate(model, documents)
-    texts = list(documents.as_numpy_iterator())
-    assert scores["documents"] == 2
-    assert scores["bytes"] == sum(map(len, texts))
-    assert scores["words"] == sum(len(text.split()) for text in texts)
-    assert scores["tokens"] == scores["bytes"] + 2
-    nats = math.log(258) * scores["tokens"]
-    assert scores["nats_per_token"] == pytest.approx(math.log(258), rel=1e-5)
-    assert scores["bits_per_byte"] == pytest.approx(nats / math.log(2) / scores["bytes"], rel=1e-5)
-    assert scores["perplexity_per_token"] == pytest.approx(258, rel=1e-4)
-    assert math.log(scores["perplexity_per_word"]) == pytest.approx(
-        nats / scores["words"], rel=1e-5
-    )
 
 
 @pytest.mark.slow
@@ -56,7 +34,8 @@ def test_every_token_counts_once_given_what_precedes_it_in_its_sequence(model, d
         nats -= np.take_along_axis(log_probabilities, rows[:, 1:, None], -1).sum()
     for batch_size in (2, 3):
         scores = evaluate(model, documents, batch_size)
-        assert scores["tokens"] == len(stream) - 1
+        assert scores["tokens"] == len(stream) - 1 == scores["bytes"] + scores["documents"]
+        assert scores["words"] == sum(map(len, map(bytes.split, documents.as_numpy_iterator())))
         np.testing.assert_allclose(scores["nats_per_token"], nats / (len(stream) - 1), rtol=1e-5)
     # A second evaluation compiles nothing.
     sums = model.compiled_function("evaluation", make=None)
@@ -119,17 +98,6 @@ def test_a_recurrent_state_gives_what_one_pass_over_each_document_gives(model, d
 
 
 @pytest.mark.slow
-def test_heads_that_read_a_chunk_position_by_position_are_stateful_too(documents):
-    groups = [T2TLocalHeads(2, 4, max_relative_distance=3)]
-    backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, head_groups=groups)
-    preprocessor = models.RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer(), 24)
-    model = models.RoutingTransformerCausalLM(backbone, preprocessor)
-    scores = evaluate(model, documents, batch_size=1, context="stateful")
-    expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])
-    np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
-
-
-@pytest.mark.slow
 def test_sliding_windows_score_what_is_new(model, documents):
     length, step = model.preprocessor.sequence_length, 7
 
@@ -156,3 +124,19 @@ def test_sliding_windows_score_what_is_new(model, documents):
 def test_bad_contexts(model, documents, options, message):
     with pytest.raises(ValueError, match=message):
         evaluate(model, documents, **options)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"head_groups": [FullHeads(1), LocalHeads(1, 4)]}, "bounded; FullHeads see the whole"),
+        ({"head_groups": [RoutingHeads(2, 2, 4, assignment="balanced")]}, "bounded; RoutingHeads"),
+        ({"max_sequence_length": 24}, "without learned positions; .*max_sequence_length=24"),
+    ],
+)
+def test_models_that_cannot_be_stateful(documents, changes, message):
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer(), 24)
+    backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, **changes)
+    model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    with pytest.raises(ValueError, match=message):
+        evaluate(model, documents, context="stateful")

@@ -9,8 +9,6 @@ import tensorflow as tf
 from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
-from rt_keras.training.saved_tasks import class_name, task_folder
-from rt_keras.training.strategy import make_strategy
 from rt_keras.training.tokenizer import make_tokenizer
 
 
@@ -39,14 +37,6 @@ def test_optimizers_take_their_settings_and_follow_the_schedule(name, kind):
     assert not optimizer.weight_decay and optimizer.global_clipnorm is None
 
 
-def test_strategies_by_name():
-    for name, kind in (
-        ("one_device", tf.distribute.OneDeviceStrategy),
-        ("mirrored", tf.distribute.MirroredStrategy),
-    ):
-        assert isinstance(make_strategy(name), kind)
-
-
 def test_tokenizers_by_name(tmp_path, sentence_piece_model, word_piece_vocabulary):
     (tmp_path / "model").write_bytes(sentence_piece_model)
     (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
@@ -73,13 +63,6 @@ def test_a_vocabulary_is_at_least_the_tokenizers():
     words = {"tokenizer.name": "words", "tokenizer.vocabulary": "no/such.txt"}
     absent = Experiment(make_config({**words, "model.vocabulary_size": 100}))
     assert absent.make_model().backbone.vocabulary_size == 100
-
-
-@pytest.mark.slow
-def test_the_task_of_a_run_is_its_best_model(tiny_run):
-    folder = task_folder(tiny_run)
-    assert folder == tiny_run / "model" and task_folder(folder) == folder
-    assert class_name(folder) == "RoutingTransformerCausalLM"
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

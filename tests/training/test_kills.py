@@ -37,12 +37,6 @@ def steps(folder):
     return [0, *Checkpoints(folder / "checkpoints").steps()][-1]
 
 
-def start(settings, folder):
-    return subprocess.Popen(
-        command(settings, folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
 @pytest.mark.slow
 def test_kills_change_no_bit(tiny_settings, tmp_path):
     settings = {**tiny_settings, **SETTINGS}
@@ -52,14 +46,15 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
     for number in range(int(os.environ.get("KILLS", 1))):
         # Every step writes a checkpoint, so about half of the kills are in the middle of writing.
         after = draw.randrange(steps(killed), SETTINGS["trainer.steps"])
-        with start(settings, killed) as process:
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command(settings, killed), **output) as process:
             while steps(killed) <= after and process.poll() is None:
                 time.sleep(0.001)
             time.sleep(draw.random() / 20)
             process.kill()
-            output, _ = process.communicate()
+            printed, _ = process.communicate()
         print(f"kill {number + 1}: at step {steps(killed)}")
-        assert process.returncode in (0, -signal.SIGKILL), output
+        assert process.returncode in (0, -signal.SIGKILL), printed
         if process.returncode == 0 or steps(killed) == SETTINGS["trainer.steps"]:
             # It has finished; the next one starts from step 0.
             assert_equal_runs(killed, whole)
@@ -67,17 +62,3 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
     subprocess.run(command(settings, killed), check=True, capture_output=True)
     assert_equal_runs(killed, whole)
     assert {path.name for path in killed.iterdir()} == {path.name for path in whole.iterdir()}
-
-
-@pytest.mark.slow
-def test_a_signal_keeps_the_step_and_says_how_to_go_on(tiny_settings, tmp_path):
-    settings = {**tiny_settings, "trainer.steps": 10**6, "trainer.validation_every": 10**6}
-    with start(settings, tmp_path) as process:
-        while not steps(tmp_path):
-            time.sleep(0.1)
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
-    message = f"rt-keras: stopped by SIGTERM after step {steps(tmp_path):,}; --resume"
-    assert any(line.startswith(message) for line in output.splitlines())

@@ -37,9 +37,7 @@ COSINE = {"schedule.name": "cosine", "schedule.warmup_steps": 2, "trainer.checkp
 
 
 @pytest.mark.weekly
-def test_a_cosine_that_has_ended_may_get_more_steps_and_resumes_in_them(
-    train, tiny_settings, tmp_path
-):
+def test_a_cosine_that_has_ended_may_get_more_steps(train, tiny_settings, tmp_path):
     train(settings=COSINE)
     more = {"trainer.steps": 8, "trainer.validation_every": 1, "trainer.checkpoint_every": 50}
     longer = config_lib.make_config({**tiny_settings, **COSINE, **more})
@@ -50,12 +48,6 @@ def test_a_cosine_that_has_ended_may_get_more_steps_and_resumes_in_them(
     rates = [float(row["learning_rate"]) for row in rows]
     np.testing.assert_allclose(rates[2:], list(map(rate, (5, 6, 7, 8))), rtol=1e-6)
     assert config_lib.load_config(str(tmp_path / "run" / "config.yaml")).trainer.steps == 8
-    # The additional steps also resume to the same bits.
-    shutil.copytree(tmp_path / "run", tmp_path / "again")
-    (last,) = tmp_path.glob("again/checkpoints/8.data*")
-    last.write_bytes(last.read_bytes()[:-1])
-    run.train(longer, tmp_path / "again", resume=True)
-    assert_equal_runs(tmp_path / "again", tmp_path / "run")
 
 
 def test_steps_may_not_become_less(train, tiny_run, tiny_settings, tmp_path):

@@ -11,10 +11,8 @@ import tensorflow as tf
 
 from rt_keras.convert.t2t.clusters import bucket_members, cluster_attention
 from rt_keras.convert.t2t.heads import (
-    T2TClusterStridedHeads,
     T2THashedHeads,
     T2TLocalHeads,
-    T2TRoutingHeads,
     T2TStridedHeads,
 )
 from rt_keras.convert.t2t.local import local_attention
@@ -25,23 +23,6 @@ from tests.layers import checks
 from tests.ops import checks as ops_checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
-
-GROUPS = {
-    "local": lambda **kwargs: T2TLocalHeads(2, 4, **kwargs),
-    "strided": lambda **kwargs: T2TStridedHeads(2, 3, **kwargs),
-    "routing": lambda **kwargs: T2TRoutingHeads(2, 3, 4, 5, **kwargs),
-    "cluster_strided": lambda **kwargs: T2TClusterStridedHeads(2, 3, 4, 5, **kwargs),
-    "hashed": lambda **kwargs: T2THashedHeads(2, 4, 4, 5, **kwargs),
-}
-
-
-@pytest.mark.parametrize("kind", GROUPS)
-def test_tables_are_shared_by_the_heads(kind):
-    group = GROUPS[kind](max_relative_distance=2)
-    group.build((None, 2, 12, 6), (None, 2, 12, 5))
-    assert group.relative_embeddings.shape == (1, 5, 6)
-    assert group.relative_values.shape == (1, 5, 5)
-    assert GROUPS[kind]().relative_values is None
 
 
 @pytest.mark.parametrize("grid, prompt", [(None, 5), ((3, 2), 0)])

@@ -5,11 +5,8 @@ import pytest
 
 from rt_keras.convert.t2t import hparams as t2t_hparams
 from rt_keras.convert.t2t.heads import (
-    T2TClusterStridedHeads,
     T2THashedHeads,
     T2TLocalHeads,
-    T2TRoutingHeads,
-    T2TStridedHeads,
 )
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "t2t_hparams.json"
@@ -106,32 +103,6 @@ def test_files_that_are_refused(tmp_path):
             t2t_hparams.read_hparams(path)
     with pytest.raises(FileNotFoundError):
         t2t_hparams.read_hparams(tmp_path / "missing.json")
-
-
-def test_head_groups():
-    h = t2t_hparams.read_hparams(
-        {
-            "hidden_size": 80,
-            "local_num_heads": 2,
-            "sparsity_cluster_num_heads": 1,
-            "sparsity_cluster_strided_num_heads": 1,
-            "sparsity_strided_num_heads": 1,
-            "sparsity_cluster_size": 8,
-            "sparsity_cluster_attention_window": 32,
-            "query_shape": [32],
-            "memory_query_shape": [16],
-            "memory_flange": [64],
-        }
-    )
-    groups = t2t_hparams.head_groups(h, 0, "decoder")
-    kinds = [T2TRoutingHeads, T2TClusterStridedHeads, T2TStridedHeads, T2TLocalHeads]
-    assert [type(group) for group in groups] == kinds
-    assert groups[0].share_qk and not groups[1].share_qk
-    assert groups[2].stride == groups[0].block_size == 32
-    assert groups[3].look_back == 2 and groups[3].key_block_size == 32
-    cross = t2t_hparams.head_groups(h, 0, "cross")
-    assert cross[3].look_back == 4 and cross[3].key_block_size == 16
-    assert cross[0].max_relative_distance is None and not cross[0].share_qk
 
 
 def test_layers_before_routing_are_local():

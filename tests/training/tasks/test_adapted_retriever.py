@@ -10,6 +10,7 @@ from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.tasks import TASKS, task_of
 from tests.models.adapted.llama_folder import write_llama
 from tests.models.adapted.sentence_folder import write_embedder
+from tests.training.tasks.checks import assert_batches_are_as_specified
 
 QUESTIONS = ["who sat", "what is the end", "where is the dog", "what is a cat"]
 
@@ -49,28 +50,17 @@ def settings(preset, questions, **more):
 
 @pytest.mark.slow
 def test_its_inputs_are_those_of_the_model(preset, questions):
-    experiment = Experiment(make_config(settings(preset, questions)))
-    spec = experiment.task.example_spec(experiment, batch_size=2)
-    batch = next(iter(experiment.training_batches()))
-    assert sorted(spec[0]["question"]) == ["padding_mask", "segment_ids", "token_ids"]
-    for part, expected in (("question", [2, 8]), ("passages", [2, 2, 12])):
-        for name, tensor in batch[0][part].items():
-            assert tensor.shape == spec[0][part][name].shape == expected
-            assert tensor.dtype == spec[0][part][name].dtype
+    config = make_config(settings(preset, questions))
+    assert_batches_are_as_specified(config)
+    experiment = Experiment(config)
+    (inputs, _, _) = experiment.task.example_spec(experiment, batch_size=2)
+    assert sorted(inputs["question"]) == ["padding_mask", "segment_ids", "token_ids"]
+    assert (inputs["question"]["token_ids"].shape, inputs["passages"]["token_ids"].shape) == (
+        [2, 8],
+        [2, 2, 12],
+    )
     model = experiment.make_model()
     assert task_of(model) is TASKS["adapted_retriever"] and model.question_length == 8
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("trainer.gradient_accumulation_steps", 2, "for kind adapted_retriever it must be 1"),
-        ("data.num_passages", 3, "does not use this key"),
-    ],
-)
-def test_keys_that_do_not_apply(preset, questions, key, value, message):
-    with pytest.raises(ValueError, match=message):
-        make_config(settings(preset, questions, **{key: value}))
 
 
 def test_a_language_model_is_no_retriever(questions, tmp_path):

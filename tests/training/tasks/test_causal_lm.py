@@ -2,7 +2,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.data import ByteTokenizer
 from rt_keras.training.config import DataConfig, make_config
@@ -64,40 +63,20 @@ def test_batches_start_at_any_step_and_workers_share_them(folder):
     np.testing.assert_array_equal(labels(share=(1, 2)), whole[:, 1:])
 
 
-def test_a_split_is_packed_once_beside_the_prepared_set(folder):
+def test_a_split_is_packed_once_for_its_documents_and_vocabulary(
+    folder, tmp_path, word_piece_vocabulary
+):
     (packed,) = packed_folders(folder)
     assert np.load(packed / "00000.npy").tolist() == [1, *ByteTokenizer()("the fox " * 20).numpy()]
     assert (packed.parent / "1.0.0").is_dir()
     # Neither the length nor the seed matters.
     others = {"data.sequence_length": 64, "trainer.seed": 5}
     assert packed_folders({**folder, **others}) == [packed]
-
-
-@pytest.mark.slow
-def test_other_documents_vocabularies_and_tasks_are_packed_anew(
-    folder, word_piece_vocabulary, monkeypatch
-):
-    class Backwards(type(TASK)):
-        kind = "backwards"
-
-        def load_split(self, data, split, preprocessor=None):
-            documents = super().load_split(data, split, preprocessor)
-            return documents.map(
-                lambda text: tf.strings.reduce_join(tf.strings.bytes_split(text)[::-1])
-            )
-
-    before = packed_folders(folder)
-    with monkeypatch.context() as patch:
-        patch.setitem(TASKS, "causal_lm", Backwards())
-        (new,) = set(packed_folders(folder)) - set(before)
-    assert np.load(new / "00000.npy").tolist() == [1, *ByteTokenizer()(" xof eht" * 20).numpy()]
-    path = Path(folder["data.directory"]).parent / "vocabulary.txt"
-    words = {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(path)}
-    for number in range(2):
-        path.write_text("\n".join([*word_piece_vocabulary, "more"][: -1 if number else None]))
-        assert len(packed_folders({**folder, **words})) == 3 + number
+    (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
+    words = {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(tmp_path / "words")}
+    assert len(packed_folders({**folder, **words})) == 2
     Path(folder["data.directory"], "train", "1.txt").write_text("the dog")
-    assert len(packed_folders(folder)) == 5
+    assert len(packed_folders(folder)) == 3
 
 
 def test_data_named_by_a_user(books):
@@ -129,13 +108,3 @@ def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(tmp_path, word_piece_vo
     data = DataConfig(name="text_folder", directory=folder, data_dir=prepared)
     with pytest.raises(ValueError, match="1.txt is not UTF-8 text"):
         TASK.load_split(data, "test", preprocessor)
-
-
-def test_what_a_recurrent_state_needs(tiny_settings):
-    for key, value, wanted in (
-        ("model.remat", True, "False"),
-        ("trainer.gradient_accumulation_steps", 2, "1"),
-    ):
-        message = f"{key} is {value}; with trainer.stateful it must be {wanted}"
-        with pytest.raises(ValueError, match=message):
-            make_config({**tiny_settings, "trainer.stateful": True, key: value})

@@ -88,21 +88,6 @@ def test_only_answers_are_predicted(settings):
     assert not np.any(batches[-1][2][1])
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"data.sequence_length": 99}, "sequence_length is 99, but a model of kind reader does"),
-        ({"data.num_passages": 0}, "num_passages is 0"),
-        ({"data.name": "pg19"}, "data.name is 'pg19'; for kind reader it must"),
-        ({"model.max_sequence_length": 37}, "max_sequence_length is 37.*, 39"),
-        ({"model.kind": "causal_lm"}, "num_passages is 2, but a model of kind causal_lm does not"),
-    ],
-)
-def test_keys_that_do_not_fit_are_refused(settings, changes, message):
-    with pytest.raises(ValueError, match=message):
-        make_config({**settings, **changes})
-
-
 @pytest.mark.slow
 def test_a_reader_is_trained_and_answers(settings, tmp_path):
     run.train(make_config({**settings, "model.dropout": 0.1}), tmp_path / "run", verbose=0)

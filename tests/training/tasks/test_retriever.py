@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.cli import main
 from rt_keras.models.contrastive import InBatchLoss
-from rt_keras.training import experiment, run
+from rt_keras.training import experiment
 from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
 from rt_keras.training.tasks import TASKS
@@ -143,39 +142,3 @@ def test_a_question_is_searched_among_all_passages_of_the_split(settings):
     vectors = model.embed_texts([x["passages"][0].decode() for x in pairs])
     assert scores == pytest.approx(rank_scores(queries, vectors, list(range(5))))
     assert list(scores) == [name for name, _ in made.task.text_units]
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        (
-            {"trainer.gradient_accumulation_steps": 2},
-            "trainer.gradient_accumulation_steps is 2; for kind retriever it must be 1",
-        ),
-        ({"data.passage_length": 9}, "passage_length is 9, but a model of kind retriever does"),
-        ({"data.name": "pg19"}, "data.name is 'pg19'; for kind retriever it must"),
-        ({"model.temperature": 0}, "model.temperature is 0"),
-        ({"model.pooling": "last"}, "model.pooling is 'last'"),
-        ({"data.num_negatives": -1}, "data.num_negatives is -1"),
-        (
-            {"model.kind": "causal_lm", "data.name": "pg19"},
-            "but a model of kind causal_lm does not",
-        ),
-    ],
-)
-def test_keys_that_do_not_fit_are_refused(settings, changes, message):
-    with pytest.raises(ValueError, match=message):
-        make_config({**settings, **changes})
-
-
-@pytest.mark.slow
-def test_a_retriever_is_trained_and_evaluated(settings, tmp_path):
-    longer = {"data.num_negatives": 1, "model.temperature": 0.1, "model.dropout": 0.1}
-    run.train(make_config({**settings, **longer}), tmp_path / "run", verbose=0)
-    scores = tmp_path / "scores.json"
-    assert main(["evaluate", "--model", str(tmp_path / "run"), "--json", str(scores)]) == 0
-    found = json.loads(scores.read_text())
-    names = {"recall_at_1", "mean_reciprocal_rank", "accuracy", "nats_per_question"}
-    assert names < found.keys() and found["questions"] == 5
-    model = experiment.load_model(tmp_path / "run")
-    assert model.question_length == 12 and model.temperature == 0.1
