@@ -23,6 +23,7 @@ from tests.serving import served
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 WIDTH = 8
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def heads():
@@ -66,8 +67,8 @@ class Scale(layers.Layer):
         return self.scale * ops.normalize(x, axis=-1)
 
 
-def network(*inside, **options):
-    return keras.Sequential([layers.Dense(12), *inside, layers.Dense(WIDTH)], **options)
+def network(*inside):
+    return keras.Sequential([layers.Dense(12), *inside, layers.Dense(WIDTH)])
 
 
 LAYERS = {
@@ -94,9 +95,8 @@ LAYERS = {
 }
 
 
-def make_model(preprocessor=None, **changes):
-    backbone = checks.make_backbone(**{"head_groups": heads(), **changes})
-    return RoutingTransformerCausalLM(backbone, preprocessor)
+def make_model(**changes):
+    return RoutingTransformerCausalLM(checks.make_backbone(head_groups=heads(), **changes))
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,7 @@ def make_model(preprocessor=None, **changes):
 )
 def test_a_language_model_trains_decodes_and_is_saved(name, tmp_path):
     model = make_model(**LAYERS[name])
-    model.compile(
-        keras.optimizers.Adam(1e-2),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        run_eagerly=True,
-    )
+    model.compile(keras.optimizers.Adam(1e-2), LOSS, run_eagerly=True)
     tokens = checks.random_tokens(2, 9)
     x = checks.inputs(tokens, lengths=[9, 6])
     checks.check_fit(model, x, checks.random_tokens(2, 9, seed=1), sample_weight=x["padding_mask"])
@@ -149,23 +145,21 @@ def test_recomputed_layers_have_the_same_dropout_losses_and_state():
 def test_the_loss_and_the_state_of_a_layer_reach_a_step_with_xla():
     found = []
     for rate in (0.0, 1.0):
-        network = [keras.layers.BatchNormalization(), keras.layers.ActivityRegularization(l2=rate)]
-        layer = keras.Sequential([*network, keras.layers.Dense(WIDTH)])
+        regularization = layers.ActivityRegularization(l2=rate)
+        layer = network(layers.BatchNormalization(), regularization)
         model = make_model(feed_forward=layer, intermediate_dim=None, remat=True, num_layers=1)
-        model.compile(
-            "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True
-        )
+        model.compile("sgd", LOSS, jit_compile=True)
         x = checks.inputs(checks.random_tokens(2, 9))
         found.append(model.fit(x, x["token_ids"], verbose=0).history["loss"][0])
-        (norm, *_) = model.backbone.transformer_blocks[0].feed_forward.layers
+        norm = model.backbone.transformer_blocks[0].feed_forward.layers[1]
         assert np.any(np.asarray(norm.moving_mean))
     assert found[1] > found[0] + 1e-3
 
 
 @pytest.mark.slow
 def test_an_exported_model_scores_and_generates(tmp_path):
-    options = {**LAYERS["own"], "hidden_dim": WIDTH, "num_layers": 2}
-    model = served.make_model(**options, head_groups=heads())
+    sizes = {"hidden_dim": WIDTH, "num_layers": 2}
+    model = served.make_model(**LAYERS["own"], **sizes, head_groups=heads())
     model.compile(sampler="greedy", jit_compile=False)
     loaded = served.Served(export_saved_model(model, tmp_path / "model", max_length=32))
     ids = np.array([[1, 5, 6, 7]])
