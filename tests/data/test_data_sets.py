@@ -1,5 +1,9 @@
+import subprocess
+import sys
+
 import pytest
 
+from rt_keras import data
 from rt_keras.data.data_sets import DataSets
 
 SETS = DataSets(
@@ -28,3 +32,14 @@ def test_sets_are_known_by_their_names():
 def test_names_and_folders_that_do_not_go_together(name, directory, message):
     with pytest.raises(ValueError, match=message):
         SETS.builder(name, directory)
+
+
+def test_all_names_are_there():
+    assert all(callable(getattr(data, name)) for name in data.__all__)
+    assert set(data.__all__) <= set(dir(data))
+
+
+def test_heavy_packages_are_not_imported_before_they_are_used():
+    heavy = ["tensorflow", "keras_hub", "tensorflow_text", "tensorflow_datasets"]
+    code = f"import sys, rt_keras.data; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -1,3 +1,4 @@
+import keras
 import keras_hub
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from rt_keras.layers import (
     RoutingHeads,
 )
 from rt_keras.layers.head_group import copy_groups
+from rt_keras.layers.projections import HeadConstraint
 from tests.layers import checks
 from tests.layers.test_multi_head_attention import mixed
 from tests.ops import reference
@@ -168,3 +170,22 @@ def test_queries_that_are_also_keys_are_not_grouped():
         shared(x, x[:, :2])
     with pytest.raises(ValueError, match="must divide .*: 3 key/value heads for 4 heads of Full"):
         FullHeads(4)(x, x[:, :3], x[:, :3])
+
+
+@pytest.mark.parametrize(
+    "shape, axis", [((4, 2, 3), 0), ((4, 2, 3), 1), ((2, 3, 4), 1), ((2, 3, 4), (0, 1))]
+)
+def test_axes_of_a_constraint_are_those_of_weights_with_heads(shape, axis):
+    constraint = keras.constraints.UnitNorm(axis=axis)
+    weights = checks.random(4, 6) if shape[0] == 4 else checks.random(6, 4)
+    expected = constraint(np.reshape(weights, shape))
+    found = HeadConstraint(constraint, shape)(weights)
+    assert found.shape == weights.shape
+    np.testing.assert_array_equal(np.reshape(found, shape), expected)
+
+
+def test_config_of_a_constraint():
+    constraint = HeadConstraint(keras.constraints.MaxNorm(0.5, axis=1), (2, 3, -1))
+    other = HeadConstraint.from_config(constraint.get_config())
+    weights = checks.random(6, 4)
+    np.testing.assert_array_equal(other(weights), constraint(weights))
