@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.temporaries import COMPILE_FAST
+from tests.processes import COMPILE_FAST
 
 # First calls trace and compile, so the time of one example is not meaningful.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -257,3 +257,11 @@ def retrieval_folder(tmp_path_factory):
         build_index(folder / "documents.jsonl", retriever, folder / "index")
 
     return made_once(tmp_path_factory, "retrieval", make)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """The SavedModel of `tests.serving.served.model`, exported once for all workers."""
+    from tests.serving.served import Served, export
+
+    return Served(made_once(tmp_path_factory, "served", export) / "rt_keras" / "1")

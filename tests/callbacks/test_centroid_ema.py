@@ -11,7 +11,7 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
 from tests.ops.reference import normalize
-from tests.replicas import found_on_two_replicas
+from tests.processes import found_on_two_replicas
 
 HEADS, CLUSTERS, LENGTH, DEPTH, BATCH = 2, 3, 10, 4, 2
 STATE = ("centroids", "load_bias", "average_counts", "average_sums", "updates")

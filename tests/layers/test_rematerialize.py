@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TransformerBlock
 from tests.layers import checks
-from tests.temporaries import temporaries
+from tests.processes import temporaries
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TokenShift, TransformerBlock
+from rt_keras.layers.normalization import NORMALIZATIONS
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
@@ -159,3 +160,37 @@ def test_attention_scores_equal_those_of_the_attention_layer():
     np.testing.assert_array_equal(scores, expected)
     symbolic = block(keras.Input([10, 8]), return_attention_scores=True)
     assert [part.shape for part in symbolic] == [(None, 10, 8), (None, 2, 10, 10)]
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_kinds_of_normalization(normalization):
+    block = TransformerBlock([LocalHeads(2, 4)], 16, normalization=normalization)
+    x = checks.random(2, 9, 8)
+    checks.config_makes_an_equal_layer(block, x, use_causal_mask=True)
+    checks.trains_every_weight(block, x, use_causal_mask=True)
+    expected = block(x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(block, x, 5), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_quantized_block_loads_back(policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
+    try:
+        inputs = keras.Input([8, 16])
+        block = TransformerBlock([LocalHeads(2, block_size=4)], intermediate_dim=32)
+        model = keras.Model(inputs, block(inputs))
+        x = np.random.default_rng(0).normal(size=[2, 8, 16])
+        exact = np.asarray(model(x), "float32")
+        model.quantize("int8")
+        expected = np.asarray(model(x), "float32")
+        assert 0 < np.abs(expected - exact).max() < 0.1
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(np.asarray(loaded(x), "float32"), expected)
+        model.save_weights(tmp_path / "model.weights.h5")
+        loaded.load_weights(tmp_path / "model.weights.h5")
+        np.testing.assert_array_equal(np.asarray(loaded(x), "float32"), expected)
+    finally:
+        keras.config.set_dtype_policy("float32")

@@ -10,7 +10,7 @@ from rt_keras.models import contrastive
 from tests.conftest import made_once
 from tests.models import test_chunked_loss, test_contrastive, test_stateful, test_training
 from tests.models.test_training import assert_equal
-from tests.replicas import found_on_two_replicas
+from tests.processes import found_on_two_replicas
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*nothing updates")]
 

@@ -1,12 +1,14 @@
 """Inputs for the ops, and checks of an op against its equation."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops import chunks
 
+CLUSTERED = Path(__file__).parents[1] / "golden" / "clustered.npz"
 LEARNT = (
     "query",
     "key",
@@ -319,3 +321,10 @@ def drops_out(op, inputs, **options):
     assert not np.array_equal(output([1, 2]), output([1, 3]))
     heads = dropped[0] == 0
     assert not np.array_equal(heads[0], heads[1])
+
+
+def golden_clustered(name):
+    """The arrays of a case of the clustered attention of its authors, by name."""
+    with np.load(CLUSTERED) as arrays:
+        start = f"{name}/"
+        return {x.removeprefix(start): arrays[x] for x in arrays if x.startswith(start)}

@@ -1,13 +1,9 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.ops import clustered_attention
 from tests.ops import checks, reference
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "clustered"
 
 
 def arrays(length, clusters=3, heads=2, batch=2, **options):
@@ -67,7 +63,7 @@ def test_bad_arguments(options, message):
 @pytest.mark.parametrize("kind", ["clustered", "improved"])
 @pytest.mark.parametrize("name", ["self_attention", "cross_attention", "padded"])
 def test_fast_transformers_computed_the_same(name, kind):
-    case = np.load(GOLDEN / f"{name}.npz")
+    case = checks.golden_clustered(name)
     query, key, value = (tf.constant(case[x].transpose(0, 2, 1, 3)) for x in "qkv")
     masks = {
         f"{of}_mask": np.arange(x.shape[2]) < case[lengths][:, None]

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
-from tests.temporaries import temporaries
+from tests.processes import temporaries
 
 RNG = np.random.default_rng(0)
 HIDDEN, TABLE, BIAS = (RNG.normal(size=shape) for shape in ((2, 5, 4), (7, 4), (7,)))

@@ -1,12 +1,8 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from rt_keras.ops import hamming_groups
 from tests.ops import checks
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "clustered"
 
 
 def groups_of(x, projections, num_clusters, iterations, mask):
@@ -62,7 +58,7 @@ def spread(query, groups, clusters, mask):
 
 @pytest.mark.parametrize("name", ["self_attention", "cross_attention", "padded"])
 def test_groups_are_as_close_as_those_of_fast_transformers(name):
-    case = np.load(GOLDEN / f"{name}.npz")
+    case = checks.golden_clustered(name)
     query, clusters = case["q"].transpose(0, 2, 1, 3), int(case["clusters"])
     mask = np.arange(query.shape[2]) < case["query_lengths"][:, None]
     theirs = np.mean(

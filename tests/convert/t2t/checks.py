@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from rt_keras.convert import load_t2t_checkpoint
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "t2t_cases.zip"
 ALL = pathlib.Path(__file__).parents[3].parent / "shared" / "golden" / "t2t"
 SCOPE = {False: "sparse_transformer/body/", True: "sparse_imagetransformer/body/"}
 DROPOUTS = (
@@ -32,18 +32,16 @@ def unpacked():
     """The folder of the fixtures' cases, which is deleted at the end of the process."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
-    shutil.unpack_archive(GOLDEN / "t2t_cases.zip", folder.name)
+    shutil.unpack_archive(GOLDEN, folder.name)
     return pathlib.Path(folder.name)
 
 
 def folder_of(name):
     """Returns a case's folder, from the fixtures or all cases; skips the test if there is none."""
-    for fixtures in (GOLDEN, unpacked()):
-        if (fixtures / name).exists():
-            return fixtures / name
-    if not (ALL / name).exists():
-        pytest.skip(f"needs ../shared/golden/t2t/{name}")
-    return ALL / name
+    for cases in (unpacked(), ALL):
+        if (cases / name).exists():
+            return cases / name
+    pytest.skip(f"needs ../shared/golden/t2t/{name}")
 
 
 class Case:

@@ -112,9 +112,10 @@ def test_passages_of_padding_do_not_count(settings):
 @pytest.mark.slow
 def test_validation_needs_no_negatives(settings):
     made, model = new_model({**settings, "data.num_negatives": 2})
-    _, count, first = validation_batches(made, model, tf.distribute.get_strategy())
-    assert count == 2 and first["passages"]["token_ids"].shape == (1, 1, 16)
-    assert first["question"]["token_ids"].shape == (1, 12)
+    batches, count = validation_batches(made, model, tf.distribute.get_strategy())
+    first = next(iter(batches))[0]
+    assert count == 2 and first["passages"]["token_ids"].shape == (2, 1, 16)
+    assert first["question"]["token_ids"].shape == (2, 12)
 
 
 def test_ranks_are_those_of_a_loop():

@@ -1,5 +1,6 @@
-"""The memory that compiled functions need."""
+"""Code in processes of its own: on two replicas, and with the memory that XLA plans."""
 
+import json
 import os
 import re
 import subprocess
@@ -38,3 +39,29 @@ def temporaries(script):
 def _read(path):
     sizes = re.findall(r"^allocation \d+: size (\d+), preallocated-temp", path.read_text(), re.M)
     return re.search("_inference_(.*?)_[0-9]+__Xla", path.name)[1], sum(map(int, sizes))
+
+
+START = """
+import json
+import tensorflow as tf
+from tests.conftest import trace_fast
+trace_fast()
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy, found = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), {}
+"""
+
+
+def found_on_two_replicas(code):
+    """Runs code in a separate process, since TensorFlow counts devices once.
+
+    Args:
+        code: string. It uses `tf` and `strategy`, and puts JSON values in the dictionary `found`.
+
+    Returns:
+        The dictionary `found`.
+    """
+    command = [sys.executable, "-c", f"{START}{code}\nprint(json.dumps(found))"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return json.loads(run.stdout.splitlines()[-1])

@@ -1,3 +1,0 @@
-from tests.serving.conftest import served
-
-__all__ = ["served"]
