@@ -4,6 +4,7 @@ The commands of `rt-keras benchmark`:
 - `speed.py`: time and memory of attention, training steps and generation.
 - `quality.py`: tasks that small models learn with different heads.
 - `pretrained.py`: the cost of other heads in a pretrained language model.
+- `hands.py`: what a person waits for with a pretrained language model.
 - `compare.py`: trained configurations in one table.
 
 Shared modules:

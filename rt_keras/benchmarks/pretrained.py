@@ -9,7 +9,7 @@ from pathlib import Path
 from rt_keras import config_files
 from rt_keras.benchmarks import runs
 from rt_keras.files import sum_of_file
-from rt_keras.options import add_options, check_range
+from rt_keras.options import add_integers, add_options, check_range
 from rt_keras.tables import table_of
 
 KINDS = {
@@ -37,12 +37,8 @@ def add_arguments(parser):
         "example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --lengths "
         "2048 8000 --json pretrained.json"
     )
-    needed = {
-        "--model DIR|PRESET": "folder or preset name of a pretrained language model, as for "
-        "rt-keras adapt",
-        "--text FILE": "the text to score",
-    }
-    add_options(parser, needed, required=True)
+    runs.add_language_model(parser)
+    add_options(parser, {"--text FILE": "the text to score"}, required=True)
     meaning = "the text to hide numbers in (default: --text)"
     add_options(parser, {"--other FILE": meaning})
     meaning = "tokens of a sequence (default: 8000)"
@@ -53,10 +49,8 @@ def add_arguments(parser):
         f"content_blocks:block_size=8:num_blocks=16. {shown} (default: all)"
     )
     add_options(parser, {"--kinds NAME": meaning}, nargs="+", default=tuple(KINDS))
-    meaning = (
-        "numbers that the model looks for, each in a separate sequence; 0 is faster (default: 5)"
-    )
-    add_options(parser, {"--needles N": meaning}, type=int, default=5)
+    meaning = "numbers that the model looks for, each in a separate sequence; 0 is faster"
+    add_integers(parser, {"needles": (5, meaning)})
     parser.add_argument(
         "--losses-only",
         action="store_true",
@@ -109,14 +103,9 @@ def main(args):
 def _measure(args, settings):
     """Measures a cell in its own process; returns None if memory ran out."""
     where = f"{settings['kind']} at {settings['length']:,} tokens"
-    runs.say(f"measuring {where}")
     texts, cell = (args.text, args.other or args.text), (settings["kind"], settings["length"])
     arguments = args.model, *texts, *cell, args.needles, args.losses_only
-    try:
-        return runs.alone("rt_keras.benchmarks.pretrained_measure:measure", *arguments)
-    except (ChildProcessError, MemoryError) as error:
-        runs.say(f"{where}: left out: {error}")
-        return None
+    return runs.attempt(where, "rt_keras.benchmarks.pretrained_measure:measure", *arguments)
 
 
 def _settings(args):
@@ -135,10 +124,7 @@ def check(args):
         path = getattr(args, name)
         if path is not None and not Path(path).is_file():
             raise ValueError(f"--{name} must be a text file. Received: {path}")
-    from rt_keras.models.adapted.folders import attentions_of
-
-    if "decoder" not in attentions_of(args.model):
-        raise ValueError(f"--model must be a language model. Received: {args.model}")
+    runs.check_language_model(args)
     for kind in args.kinds:
         parse(kind)
 
@@ -207,8 +193,7 @@ def report(figures):
             "beyond the\nmodel (GB)": (".2f", lambda figure: figure["gigabytes"]),
             "a token\n(ms)": (".1f", lambda figure: 1000 * figure["token_seconds"]),
         }
-    machines = dict.fromkeys(figure["machine"] for figure in figures)
-    return "\n".join([_title(figures[0]), *machines, "", table_of(figures, columns)])
+    return "\n".join([_title(figures[0]), runs.machines(figures), "", table_of(figures, columns)])
 
 
 def _title(figure):

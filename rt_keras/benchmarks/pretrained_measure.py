@@ -1,7 +1,6 @@
 """A cell of `rt-keras benchmark pretrained`: a kind of heads in a language model, at one length."""
 
 import statistics
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +8,7 @@ import tensorflow as tf
 import rt_keras
 from rt_keras.benchmarks.machine import describe, resident, resident_peak
 from rt_keras.benchmarks.pretrained import WITH_BLOCKS, parse
+from rt_keras.benchmarks.runs import timed
 from rt_keras.keras_internals import build_cache
 from rt_keras.layers import FullHeads, Heads
 from rt_keras.layers.key_sets import SelectedBlocks
@@ -57,7 +57,7 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
     tokens, hay = (first_tokens_of(path, tokenizer, length) for path in (text, other))
     ids = text_and_passage(tokens, reader.start, length)
     before = resident()
-    first, (hidden, _) = _timed(reader.read, ids)
+    first, (hidden, _) = timed(reader.read, ids)
     peak = resident_peak()
     keys = keys_seen(kind, length, few=reader.few)
     found = {"machine": describe(), "keys": keys, **losses_of(reader.losses(hidden, ids), length)}
@@ -69,7 +69,7 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
     for number in range(repeats):
         depth = (number + 0.5) / repeats
         ids, answer = needle(reader, hay, length, depth, number)
-        passed, (hidden, cache) = _timed(reader.read, ids)
+        passed, (hidden, cache) = timed(reader.read, ids)
         seconds.append(passed)
         best = np.argmax(reader.logits(hidden[-answer - 1 : -1]), axis=-1)
         at_depths.append(bool(np.all(best == ids[-answer:])))
@@ -153,7 +153,7 @@ def token_seconds(reader, cache, position):
     write = tf.function(reader.write, jit_compile=True)
 
     def run(count):
-        return _timed(lambda: write(cache, tf.constant(position), tf.constant(count)).numpy())[0]
+        return timed(lambda: write(cache, tf.constant(position), tf.constant(count)).numpy())[0]
 
     # Programs first copy the cache, which is not part of the time of a token.
     run(ROOM), run(0)
@@ -198,12 +198,6 @@ def keys_seen(kind, length, few=False):
     chunks = range(0, ceil_div(length, spacing), KEYS_AT_ONCE)
     counts = spacing * sum(seen(tf.constant(first)).numpy() for first in chunks)
     return round(float(np.mean(counts[length // 2 :])), 1)
-
-
-def _timed(function, *arguments):
-    start = time.perf_counter()
-    found = function(*arguments)
-    return time.perf_counter() - start, found
 
 
 def head_groups(name, heads, few=False):

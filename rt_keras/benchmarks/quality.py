@@ -42,8 +42,8 @@ def add_arguments(parser):
     parser.epilog = (
         "example: rt-keras benchmark quality --tasks recall mqar --seeds 3 --json quality.json"
     )
-    _add_names(parser, "tasks", NAMES, ("recall",))
-    _add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
+    runs.add_names(parser, "tasks", NAMES, ("recall",))
+    runs.add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
     runs.add_seeds(parser)
     add_integers(parser, INTEGERS)
     add_options(parser, DERIVED, type=int)
@@ -57,14 +57,6 @@ def add_arguments(parser):
     )
     meaning = "folder of texts for the task text (default: the source of Python's standard library)"
     add_options(parser, {"--directory DIR": meaning})
-
-
-def _add_names(parser, name, known, default=None):
-    """Adds an option that selects the kinds or tasks to measure."""
-    shown = " ".join(default or ["all"])
-    meaning = f"{name} to measure: {', '.join(known)} (default: {shown})"
-    default = default or tuple(known)
-    add_options(parser, {f"--{name} NAME": meaning}, nargs="+", choices=known, default=default)
 
 
 def main(args):
@@ -158,8 +150,8 @@ def report(figures):
     Returns:
         A string.
     """
-    machines = "\n".join(dict.fromkeys(figure["machine"] for figure in figures))
-    return "\n\n".join([machines, *map(task_report, runs.grouped(figures, "task").values())])
+    tables = map(task_report, runs.grouped(figures, "task").values())
+    return "\n\n".join([runs.machines(figures), *tables])
 
 
 def task_report(figures):

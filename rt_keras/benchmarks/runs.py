@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import statistics
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -39,6 +40,31 @@ def alone(target, *arguments):
             raise ChildProcessError(
                 f"the process of {target} ended, perhaps because memory ran out"
             ) from None
+
+
+def attempt(where, target, *arguments):
+    """Calls a function in a new process, with progress on standard error.
+
+    Args:
+        where: string, name of the measurement.
+        target, *arguments: see `alone`.
+
+    Returns:
+        What the function returns, or None if memory ran out.
+    """
+    say(f"measuring {where}")
+    try:
+        return alone(target, *arguments)
+    except (ChildProcessError, MemoryError) as error:
+        say(f"{where}: left out: {error}")
+        return None
+
+
+def timed(function, *arguments):
+    """Calls a function; returns the seconds that it took, and what it returns."""
+    start = time.perf_counter()
+    found = function(*arguments)
+    return time.perf_counter() - start, found
 
 
 def _call(target, arguments):
@@ -114,6 +140,40 @@ def spread(values):
     """Returns the standard deviation of values, or None if there is only one."""
     values = list(values)
     return statistics.stdev(values) if len(values) > 1 else None
+
+
+def machines(figures):
+    """Returns a line for each machine that figures are from."""
+    return "\n".join(dict.fromkeys(figure["machine"] for figure in figures))
+
+
+def add_language_model(parser):
+    """Adds `--model`, a pretrained language model."""
+    meaning = "folder or preset name of a pretrained language model, as for rt-keras adapt"
+    add_options(parser, {"--model DIR|PRESET": meaning}, required=True)
+
+
+def check_language_model(args):
+    """Raises a one-line ValueError if `--model` is not a language model that can be adapted."""
+    from rt_keras.models.adapted.folders import attentions_of
+
+    if "decoder" not in attentions_of(args.model):
+        raise ValueError(f"--model must be a language model. Received: {args.model}")
+
+
+def add_names(parser, name, known, default=None):
+    """Adds an option that selects what to measure.
+
+    Args:
+        parser: an `argparse` parser.
+        name: string, the option, a plural.
+        known: iterable of strings.
+        default: tuple of strings. Defaults to None, for all.
+    """
+    shown = " ".join(default or ["all"])
+    meaning = f"{name} to measure: {', '.join(known)} (default: {shown})"
+    default = default or tuple(known)
+    add_options(parser, {f"--{name} NAME": meaning}, nargs="+", choices=known, default=default)
 
 
 def add_seeds(parser):

@@ -17,10 +17,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 from rt_keras.benchmarks.machine import resident_peak
-from rt_keras.benchmarks.runs import say
+from rt_keras.benchmarks.runs import say, timed
 
 
 def contender(place, *imports, **arguments):
@@ -185,9 +184,7 @@ def _main(task):
 
     run = getattr(sys.modules[module], function)(**arguments)
     for _ in sys.stdin:
-        start = time.perf_counter()
-        run()
-        seconds = time.perf_counter() - start
+        seconds, _ = timed(run)
         answer = json.dumps({"seconds": seconds, "peak_bytes": resident_peak() - before})
         print(answer, file=answers, flush=True)
 

@@ -6,6 +6,7 @@ BENCHMARKS = {
     "speed": "measure the time and memory of attention, training steps and generation",
     "quality": "measure what models with different heads learn",
     "pretrained": "measure the effect of other heads on a pretrained language model",
+    "hands": "measure what a person waits for with a pretrained language model",
     "compare": "train configurations and write a table of their scores",
 }
 
