@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rt_keras.data.folder_files import list_files
+from rt_keras.data.folder_files import list_files, read_utf8
 from rt_keras.data.json_lines import check_list, check_text, is_utf8, read_json_lines, shortened
 
 SUFFIXES = (".jsonl", ".json")
@@ -87,15 +87,7 @@ def _of_folder(folder, names):
         path = folder / name
         if not is_utf8(name):
             raise ValueError(f"the name of the file {str(path)!r} is not UTF-8 text")
-        yield {"id": name, "title": path.stem, "text": _decoded(path.read_bytes(), path)}
-
-
-def _decoded(content, path):
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path} is not UTF-8 text: see line {number:,}") from None
+        yield {"id": name, "title": path.stem, "text": read_utf8(path)}
 
 
 def _reader(path):

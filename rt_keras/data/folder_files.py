@@ -19,12 +19,7 @@ def list_files(directory, suffix, left_out=()):
         FileNotFoundError: if the folder does not exist or has no such files.
         NotADirectoryError: if `directory` is a file.
     """
-    directory = Path(directory)
-    if not directory.exists():
-        raise wrong_folder("directory must exist", directory)
-    if not directory.is_dir():
-        problem = "directory must be a folder, not a file; use the data set text_file for a file"
-        raise wrong_folder(problem, directory, NotADirectoryError)
+    check_folder(directory)
     names = []
     for folder, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
@@ -37,6 +32,29 @@ def list_files(directory, suffix, left_out=()):
         suffixes = suffix if isinstance(suffix, str) else " or ".join(suffix)
         raise wrong_folder(f"directory must hold {suffixes} files", directory)
     return sorted(names)
+
+
+def check_folder(directory):
+    """Raises an `OSError` unless a path is that of a folder."""
+    if not Path(directory).exists():
+        raise wrong_folder("directory must exist", directory)
+    if not Path(directory).is_dir():
+        problem = "directory must be a folder, not a file; use the data set text_file for a text"
+        raise wrong_folder(problem, directory, NotADirectoryError)
+
+
+def read_utf8(path):
+    """Reads the text of a file, without a byte order mark.
+
+    Raises:
+        ValueError: if the file is not UTF-8; the message names the file and the line.
+    """
+    content = Path(path).read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path} is not UTF-8 text: see line {line:,}") from None
 
 
 def wrong_folder(problem, directory, error=FileNotFoundError):

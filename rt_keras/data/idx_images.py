@@ -64,8 +64,6 @@ class IdxImages(TextFolder):
     split_files = "a file like {split}-images-idx3-ubyte"
 
     def _files_by_split(self):
-        if not self.directory.is_dir():
-            raise wrong_folder("directory must be a folder of IDX files", self.directory)
         files = {split: self._files_of(split) for split in SPLIT_NAMES}
         files = {split: names for split, names in files.items() if names}
         if not files:
@@ -117,8 +115,10 @@ class IdxImages(TextFolder):
                     f"{self.directory / name} has images of {_in_words(shapes[name])}, and {first} "
                     f"of {_in_words(shapes[first])}; they must be of one size"
                 )
-        self.has_labels = len(files[next(iter(files))]) > 1
         self.image_shape = (*shapes[first], 1)[:3]
+        self.features = {"image": tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
+        if len(files[next(iter(files))]) > 1:
+            self.features["label"] = np.int64
 
     def _shape(self, name, dimensions):
         with self._open(name) as file:
@@ -128,18 +128,8 @@ class IdxImages(TextFolder):
         path = self.directory / name
         return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
-    def _info(self):
-        features = {"image": tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
-        if self.has_labels:
-            features["label"] = np.int64
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description=f"The images of {self.directory}.",
-            features=tfds.features.FeaturesDict(features),
-        )
-
-    def _generate_examples(self, names):
-        images, *labels = (self._read(name) for name in names)
+    def _generate_examples(self, split):
+        images, *labels = map(self._read, self.files[split])
         for number, image in enumerate(images.reshape(-1, *self.image_shape)):
             classes = [("label", int(x[number])) for x in labels]
             yield number, {"image": image, **dict(classes)}

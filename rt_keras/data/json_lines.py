@@ -56,10 +56,11 @@ def _parsed(line):
 
 
 def is_utf8(text):
-    """Returns False if a string has parts that are no UTF-8, halves of surrogate pairs."""
+    """Returns False if bytes are not UTF-8, or if a string has halves of surrogate pairs."""
+    convert = str.encode if isinstance(text, str) else bytes.decode
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
+        convert(text)
+    except UnicodeError:
         return False
     return True
 

@@ -56,7 +56,7 @@ class Kilt(QuestionFolder):
 
     split_files = "the file NAME-{split}-kilt.jsonl of KILT, where validation is dev"
 
-    def _named_files(self):
+    def _files_by_split(self):
         paths = (path for path in sorted(self.directory.iterdir()) if path.is_file())
         found = [match for path in paths if (match := FILE.fullmatch(path.name))]
         if not found:

@@ -1,7 +1,6 @@
 """A folder of parallel text files as a TensorFlow dataset of pairs."""
 
 from rt_keras import extras
-from rt_keras.data.folder_files import wrong_folder
 from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
@@ -47,10 +46,10 @@ class PairsFolder(TextFolder):
     """
 
     split_files = "the files {split}.source and {split}.target"
+    features = {side: tfds.features.Text() for side in SIDES}
+    supervised_keys = SIDES
 
     def _files_by_split(self):
-        if not self.directory.is_dir():
-            raise wrong_folder("directory must be a folder", self.directory)
         files = {}
         for split in SPLITS:
             names = [f"{split}.{side}" for side in SIDES]
@@ -69,14 +68,6 @@ class PairsFolder(TextFolder):
             )
         return files
 
-    def _info(self):
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description=f"The pairs of texts of {self.directory}.",
-            features=tfds.features.FeaturesDict({side: tfds.features.Text() for side in SIDES}),
-            supervised_keys=SIDES,
-        )
-
     def _split_generators(self, dl_manager):
         # Check everything before the first pair is written.
         for names in self.files.values():
@@ -94,8 +85,8 @@ class PairsFolder(TextFolder):
         if counts[0] == 0:
             raise ValueError(f"{source} and {target} are empty")
 
-    def _generate_examples(self, names):
-        for number, texts in enumerate(zip(*map(self._lines, names))):
+    def _generate_examples(self, split):
+        for number, texts in enumerate(zip(*map(self._lines, self.files[split]))):
             yield number, dict(zip(SIDES, texts))
 
     def _lines(self, name):

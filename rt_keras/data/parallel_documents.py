@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from rt_keras.data.folder_files import list_files, wrong_folder
+from rt_keras.data.folder_files import check_folder, list_files, read_utf8
 from rt_keras.data.pairs_folder import SIDES, PairsFolder
 from rt_keras.data.text_folder import TextFolder, group_by_split, split_of
 
@@ -80,24 +80,22 @@ class ParallelDocuments(PairsFolder):
         # Read everything before the first pair is written.
         for name in (name for names in self.files.values() for name in names):
             self._pair(name)
-        return {split: self._generate_examples(names) for split, names in self.files.items()}
+        return TextFolder._split_generators(self, dl_manager)
 
-    def _generate_examples(self, names):
-        for name in names:
+    def _generate_examples(self, split):
+        for name in self.files[split]:
             yield name, self._pair(name)
 
     def _pair(self, name):
-        return dict(zip(SIDES, (_read(side / name) for side in self.sides)))
+        return dict(zip(SIDES, (read_utf8(side / name) for side in self.sides)))
 
 
 def _two_folders(directory):
     """Returns the source folder and the target folder."""
     parts = os.fspath(directory).split(os.pathsep)
     if len(parts) == 1:
-        folder = Path(directory)
-        if not folder.is_dir():
-            raise wrong_folder("directory must be a folder with two subfolders", directory)
-        parts = [x for x in sorted(folder.iterdir()) if x.is_dir() and x.name[0] != "."]
+        check_folder(directory)
+        parts = [x for x in sorted(Path(directory).iterdir()) if x.is_dir() and x.name[0] != "."]
     if len(parts) != 2:
         names = ", ".join(os.path.basename(part) for part in parts) or "none"
         raise ValueError(
@@ -110,10 +108,3 @@ def _two_folders(directory):
 def _has_text(path):
     with path.open("rb") as file:
         return any(line.strip() for line in file)
-
-
-def _read(path):
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None

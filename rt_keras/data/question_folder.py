@@ -55,36 +55,27 @@ class QuestionFolder(TextFolder):
     """
 
     split_files = "the file {split}.jsonl"
+    features = {
+        "question": tfds.features.Text(),
+        **{name: tfds.features.Sequence(tfds.features.Text()) for name in LISTS},
+    }
 
     def _files_by_split(self):
-        if not self.directory.is_dir():
-            raise wrong_folder("directory must be a folder", self.directory)
-        return self._named_files()
-
-    def _named_files(self):
         names = {split: f"{split}.jsonl" for split in SPLITS}
         files = {x: [name] for x, name in names.items() if (self.directory / name).is_file()}
         if not files:
             raise wrong_folder(f"directory must hold {' or '.join(names.values())}", self.directory)
         return files
 
-    def _info(self):
-        lists = {name: tfds.features.Sequence(tfds.features.Text()) for name in LISTS}
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description=f"The questions of {self.directory}.",
-            features=tfds.features.FeaturesDict({"question": tfds.features.Text(), **lists}),
-        )
-
     def _split_generators(self, dl_manager):
         # Check everything before the first question is written.
-        for (name,) in self.files.values():
-            if not sum(1 for _ in self._generate_examples([name])):
+        for split, (name,) in self.files.items():
+            if not sum(1 for _ in self._generate_examples(split)):
                 raise ValueError(f"{self.directory / name} has no questions")
         return super()._split_generators(dl_manager)
 
-    def _generate_examples(self, names):
-        (name,) = names
+    def _generate_examples(self, split):
+        (name,) = self.files[split]
         return read_json_lines(self.directory / name, self._question)
 
     def _question(self, values):

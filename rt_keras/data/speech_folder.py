@@ -3,7 +3,7 @@
 import posixpath
 
 from rt_keras import extras, progress
-from rt_keras.data.folder_files import list_files
+from rt_keras.data.folder_files import list_files, read_utf8
 from rt_keras.data.sound_file import SUFFIXES, read_sound
 from rt_keras.data.text_folder import SPLITS, TextFolder, group_by_split, split_of
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav
@@ -63,6 +63,7 @@ class SpeechFolder(TextFolder):
     """
 
     split_files = "sounds whose folders belong to {split} by their hash; add a folder {split}"
+    features = {name: tfds.features.Text() for name in ("id", "sound", "text")}
 
     def _files_by_split(self):
         sounds = list_files(self.directory, SUFFIXES)
@@ -101,7 +102,7 @@ class SpeechFolder(TextFolder):
             for name in sounds:
                 beside = (self.directory / name).with_suffix(".txt")
                 if beside.is_file():
-                    texts[name] = _decoded(beside.read_bytes(), beside)
+                    texts[name] = read_utf8(beside)
         spaced = {name: " ".join(text.split()) for name, text in texts.items()}
         return {name: text for name, text in spaced.items() if text}
 
@@ -110,18 +111,8 @@ class SpeechFolder(TextFolder):
         # The prepared copy also depends on the text.
         return size, f"{time} {self.texts[name]}"
 
-    def _info(self):
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description=f"The recordings of {self.directory}.",
-            features=tfds.features.FeaturesDict(
-                {name: tfds.features.Text() for name in ("id", "sound", "text")}
-            ),
-            metadata=tfds.core.MetadataDict(left_out=[]),
-        )
-
-    def _generate_examples(self, names):
-        problems = []
+    def _generate_examples(self, split):
+        names, problems = self.files[split], []
         for name in progress.track(names, "reading sounds", len(names)):
             path = self.directory / name
             try:
@@ -136,15 +127,11 @@ class SpeechFolder(TextFolder):
             )
         self.info.metadata["left_out"] += problems
 
-    def _split_generators(self, dl_manager):
-        return {split: self._generate_examples(names) for split, names in self.files.items()}
-
 
 def _read_list(path):
     """Returns the texts of a list, by the names of the sounds."""
     texts = {}
-    lines = _decoded(path.read_bytes(), path).split("\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_utf8(path).split("\n"), start=1):
         row = line.removesuffix("\r").split("\t")
         if row == [""]:
             continue
@@ -157,13 +144,6 @@ def _read_list(path):
             raise ValueError(f"{path}, line {number}: {name!r} is in the list twice")
         texts[name] = text
     return texts
-
-
-def _decoded(content, path):
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
 
 
 def _top(name):

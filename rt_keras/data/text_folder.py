@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rt_keras import extras
 from rt_keras.data import text_parts
-from rt_keras.data.folder_files import list_files, wrong_folder
+from rt_keras.data.folder_files import check_folder, list_files, wrong_folder
+from rt_keras.data.json_lines import is_utf8
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -85,9 +86,12 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     # The files that a missing split needs, for the error.
     split_files = "a folder {split} of .txt files"
     split_note = None
+    features = {"text": tfds.features.Text(), "id": tfds.features.Text()}
+    supervised_keys = None
 
     def __init__(self, directory, **kwargs):
         self.directory = Path(directory).resolve()
+        check_folder(self.directory)
         self.files = self._files_by_split()
         self._folder_config = tfds.core.BuilderConfig(name=self._config_name())
         super().__init__(config=self._folder_config, **kwargs)
@@ -146,32 +150,24 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     def _info(self):
         return tfds.core.DatasetInfo(
             builder=self,
-            description=f"The text files of {self.directory}.",
-            features=tfds.features.FeaturesDict(
-                {"text": tfds.features.Text(), "id": tfds.features.Text()}
-            ),
-            metadata=tfds.core.MetadataDict(not_utf8=[]),
+            description=f"The examples of {self.directory}.",
+            features=tfds.features.FeaturesDict(self.features),
+            supervised_keys=self.supervised_keys,
+            metadata=tfds.core.MetadataDict(not_utf8=[], left_out=[]),
         )
 
     def _split_generators(self, dl_manager):
-        if self.split_note is None:
-            return {split: self._generate_examples(names) for split, names in self.files.items()}
-        return {split: self._generate_parts(split) for split in self.files}
+        return {split: self._generate_examples(split) for split in self.files}
 
-    def _generate_examples(self, names):
-        for name in names:
-            yield name, self._example(name, (self.directory / name).read_bytes())
-
-    def _generate_parts(self, split):
-        for name in self.files[split]:
-            yield name, self._example(name, text_parts.read_part(self.directory / name, split))
-
-    def _example(self, name, text):
-        """Returns the features of a document; records its file if it is not UTF-8."""
+    def _generate_examples(self, split):
         not_utf8 = self.info.metadata["not_utf8"]
-        if name not in not_utf8 and not _is_utf8(text):
-            not_utf8.append(name)
-        return {"text": text, "id": name}
+        for name in self.files[split]:
+            path = self.directory / name
+            is_cut = self.split_note is not None
+            text = text_parts.read_part(path, split) if is_cut else path.read_bytes()
+            if name not in not_utf8 and not is_utf8(text):
+                not_utf8.append(name)
+            yield name, {"text": text, "id": name}
 
 
 def group_by_split(names, split_of_name):
@@ -187,11 +183,3 @@ def group_by_split(names, split_of_name):
     """
     files = {split: [name for name in names if split_of_name(name) == split] for split in SPLITS}
     return {split: names for split, names in files.items() if names}
-
-
-def _is_utf8(text):
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -265,21 +265,6 @@ def check_strings(name, strings, needs_utf8):
             ) from None
 
 
-def read_utf8(path):
-    """Reads the text of a file.
-
-    Raises:
-        ValueError: if the file is not UTF-8; the message names the file and the line.
-    """
-    with open(path, "rb") as file:
-        content = file.read()
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: it must be UTF-8 ({error.reason})") from None
-
-
 def _shortened(string):
     return repr(string) if len(string) <= 80 else f"{string[:80]!r}..."
 

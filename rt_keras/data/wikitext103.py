@@ -46,10 +46,8 @@ class WikiText103(TextFolder):
         problem = f"directory must hold {', '.join(names.values())}, or {ARCHIVE}"
         raise wrong_folder(problem, self.directory)
 
-    def _split_generators(self, dl_manager):
-        return {split: self._articles(split, self._read(split)) for split in self.files}
-
-    def _articles(self, split, text):
+    def _generate_examples(self, split):
+        text = self._read(split)
         starts = [found.start() for found in TITLE.finditer(text)]
         # The empty line before the first title belongs to the first article.
         starts = [0, *starts[1:]]

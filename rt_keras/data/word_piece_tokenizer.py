@@ -3,7 +3,8 @@
 import keras
 import keras_hub
 
-from rt_keras.data.tokenizer import TextTokenizer, read_utf8
+from rt_keras.data.folder_files import read_utf8
+from rt_keras.data.tokenizer import TextTokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

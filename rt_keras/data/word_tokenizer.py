@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from rt_keras import files
-from rt_keras.data.tokenizer import ListTokenizer, read_utf8
+from rt_keras.data.folder_files import read_utf8
+from rt_keras.data.tokenizer import ListTokenizer
 from rt_keras.keras_internals import find_special_tokens
 
 FILE_NAME = "vocabulary.txt"

@@ -92,5 +92,3 @@ def test_other_numbers_truncated_compressed_files_and_folders_without_images(tmp
         loaded(folder, "train", tmp_path)
     with pytest.raises(FileNotFoundError, match="must hold files like train-images-idx3-ubyte"):
         IdxImages(tmp_path)
-    with pytest.raises(FileNotFoundError, match="must be a folder of IDX files"):
-        IdxImages(tmp_path / "nowhere")

@@ -156,7 +156,7 @@ def test_names_and_ids_outside_the_vocabulary_are_refused(tokenizer):
 def test_a_vocabulary_file_that_is_not_utf8_is_named(cls, tmp_path):
     path = tmp_path / "words.txt"
     path.write_bytes(b"one\ntwo\xff\n")
-    with pytest.raises(ValueError, match=r"words.txt, line 2: it must be UTF-8"):
+    with pytest.raises(ValueError, match=r"words.txt is not UTF-8 text: see line 2"):
         cls(str(path))
 
 
