@@ -38,11 +38,7 @@ def test_python_blocks(tmp_path):
     )
     code = [code for mark, language, code in code_blocks() if (mark, language) == ("", "python")]
     assert len(code) == 2
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(README.parent),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(README.parent), "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-c", "\n".join(code)]
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"

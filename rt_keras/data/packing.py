@@ -94,13 +94,7 @@ def _save(path, rows):
 
 
 def training_dataset(
-    packed,
-    sequence_length,
-    batch_size,
-    seed=0,
-    first_batch=0,
-    share=(0, 1),
-    start_token_id=None,
+    packed, sequence_length, batch_size, seed=0, first_batch=0, share=(0, 1), start_token_id=None
 ):
     """Returns endless batches to `fit` a causal language model with `steps_per_epoch`.
 

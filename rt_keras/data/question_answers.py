@@ -4,9 +4,7 @@ from rt_keras.data.data_sets import DataSets
 
 # No set is downloaded.
 SETS = DataSets(
-    "question_folder or kilt",
-    "(?!)",
-    folders={"question_folder": "QuestionFolder", "kilt": "Kilt"},
+    "question_folder or kilt", "(?!)", folders={"question_folder": "QuestionFolder", "kilt": "Kilt"}
 )
 
 # Between the ids of the documents that an answer needs together.

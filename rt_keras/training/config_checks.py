@@ -4,11 +4,7 @@ import dataclasses
 
 from rt_keras.config_files import flatten
 from rt_keras.convert.t2t.model import check_section
-from rt_keras.models.model_section import (
-    check_convolutions,
-    check_heads,
-    check_length,
-)
+from rt_keras.models.model_section import check_convolutions, check_heads, check_length
 from rt_keras.training.tasks import TASKS
 
 

@@ -197,10 +197,7 @@ def make_optimizer(config):
         return keras.optimizers.Adafactor(relative_step=False, **arguments)
     kind = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW}[optimizer.name]
     return kind(
-        beta_1=optimizer.beta_1,
-        beta_2=optimizer.beta_2,
-        epsilon=optimizer.epsilon,
-        **arguments,
+        beta_1=optimizer.beta_1, beta_2=optimizer.beta_2, epsilon=optimizer.epsilon, **arguments
     )
 
 

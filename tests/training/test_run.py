@@ -60,7 +60,7 @@ def rate_that_explodes(config):
 def test_a_run_leaves_what_it_promises(tiny_run):
     names = {path.name for path in tiny_run.iterdir()}
     assert names == {
-        *("config.yaml", "data.json", "log.csv", "model", "checkpoints", "tensorboard", ".lock"),
+        *("config.yaml", "data.json", "log.csv", "model", "checkpoints", "tensorboard", ".lock")
     }
     assert config_lib.load_config(tiny_run / "config.yaml").trainer.steps == 4
     with open(tiny_run / "log.csv", encoding="utf-8") as file:

@@ -7,13 +7,7 @@ from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.members import (
-    at_members,
-    num_logits,
-    num_members,
-    rows_of_members,
-    top_members,
-)
+from rt_keras.ops.members import at_members, num_logits, num_members, rows_of_members, top_members
 from rt_keras.ops.routing import centroid_scores, prepare
 
 # That code adds this to the number of clusters that chose a position.

@@ -72,11 +72,7 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
 
     declared = (Window,)
     # Options that these heads do not have.
-    fixed = {
-        "sliding_window": None,
-        "relative_positions": "learned",
-        "position_biases": True,
-    }
+    fixed = {"sliding_window": None, "relative_positions": "learned", "position_biases": True}
     takes_global_tokens = False
     groups_queries = False
     # A chunk is processed position by position.

@@ -111,17 +111,7 @@ def _local_attention(arguments, windows, dropout):
 
 
 def local_step(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    look_back=1,
-    grid=None,
-    count=None,
-    **tables,
+    query, key, value, cache, position, *, block_size, look_back=1, grid=None, count=None, **tables
 ):
     """Computes `rt_keras.ops.local_decode.local_step` as in the authors' code.
 

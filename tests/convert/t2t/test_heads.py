@@ -10,11 +10,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.convert.t2t.clusters import bucket_members, cluster_attention
-from rt_keras.convert.t2t.heads import (
-    T2THashedHeads,
-    T2TLocalHeads,
-    T2TStridedHeads,
-)
+from rt_keras.convert.t2t.heads import T2THashedHeads, T2TLocalHeads, T2TStridedHeads
 from rt_keras.convert.t2t.local import local_attention
 from rt_keras.convert.t2t.token_bias import token_bias_of
 from rt_keras.layers import MultiHeadAttention

@@ -4,10 +4,7 @@ from pathlib import Path
 import pytest
 
 from rt_keras.convert.t2t import hparams as t2t_hparams
-from rt_keras.convert.t2t.heads import (
-    T2THashedHeads,
-    T2TLocalHeads,
-)
+from rt_keras.convert.t2t.heads import T2THashedHeads, T2TLocalHeads
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "t2t_hparams.json"
 PUBLISHED = {
@@ -123,11 +120,7 @@ def test_layers_before_routing_are_local():
 
 def test_blocks_over_images():
     h = t2t_hparams.read_hparams(
-        {
-            "query_shape": [4, 12],
-            "memory_query_shape": [4, 12],
-            "memory_flange": [4, 24],
-        },
+        {"query_shape": [4, 12], "memory_query_shape": [4, 12], "memory_flange": [4, 24]},
         image=True,
     )
     (group,) = t2t_hparams.head_groups(h, 0, "decoder", image_shape=(16, 16, 3))
