@@ -88,10 +88,6 @@ def read_config(name):
     return _read(find_config(name), chain=())
 
 
-class GivenTwice(yaml.YAMLError):
-    """Raised when a mapping holds a key twice. YAML's own readers drop the first value."""
-
-
 def parse(text):
     """Parses a text in YAML.
 
@@ -102,7 +98,7 @@ def parse(text):
         Dictionaries, lists and values.
 
     Raises:
-        yaml.YAMLError: if it is not valid YAML; a `GivenTwice` if a mapping holds a key twice.
+        yaml.YAMLError: if it is not valid YAML, or a mapping holds a key twice.
 
     >>> parse("{num_heads: 2, window: null}")
     {'num_heads': 2, 'window': None}
@@ -111,7 +107,7 @@ def parse(text):
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that rejects duplicate keys."""
+    """A YAML loader that rejects duplicate keys. YAML's own loaders drop the first value."""
 
     def compose_mapping_node(self, anchor):
         # Before `<<` merges other mappings, whose keys may be overridden.
@@ -124,7 +120,7 @@ class _Loader(yaml.SafeLoader):
             if before is not key:
                 one, other = (mark.line + 1 for mark in (before.start_mark, key.start_mark))
                 lines = f"line {one}" if one == other else f"lines {one} and {other}"
-                raise GivenTwice(f"the key {key.value!r} is given twice, in {lines}")
+                raise yaml.YAMLError(f"the key {key.value!r} is given twice, in {lines}")
         return node
 
 
@@ -148,10 +144,8 @@ def parse_assignment(text):
         raise ValueError(f"override {text!r} must have the form section.key=value")
     try:
         return key.strip(), parse(value)
-    except GivenTwice as error:
-        raise ValueError(f"override {text!r}: {error}") from None
-    except (yaml.YAMLError, RecursionError):
-        raise ValueError(f"the value of override {text!r} is not valid YAML") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"the value of override {text!r} is not valid YAML: {error}") from None
 
 
 def merge(base, changes):
@@ -201,8 +195,6 @@ def _load(path):
         values = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a YAML file: it is not UTF-8 text") from None
-    except GivenTwice as error:
-        raise ValueError(f"{path}: {error}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     except RecursionError:

@@ -128,30 +128,25 @@ class Key:
 
     def check(self, value):
         """Returns the value in the key's type; raises a ValueError if it is not allowed."""
-        if value is None and self.optional:
-            return None
         # YAML 1.1 reads 1e-3 and 1e6, without a decimal point, as text.
         if self.type in (int, float) and re.fullmatch(r"[-+]?\d+[eE][-+]?\d+", str(value)):
             value = float(value)
             if self.type is int and value.is_integer():
                 value = int(value)
         if self.allows(value):
-            return float(value) if self.type is float else value
+            return float(value) if self.type is float and value is not None else value
         raise ValueError(
             f"{self.name} is {value!r} ({type(value).__name__}); it must be {self.values}"
         )
 
     def allows(self, value):
-        """Returns whether a value has the key's type. Ints are also floats; bools are not ints."""
+        """Returns whether a value is allowed. Ints are also floats; bools are not ints."""
         if value is None:
             return self.optional
-        return self._is_of_type(value) and self.allowed.holds(value)
-
-    def _is_of_type(self, value):
-        """Returns whether a value has the key's type. Ints are also floats; bools are not ints."""
         if isinstance(value, bool):
             return self.type is bool
-        return isinstance(value, (int, float) if self.type is float else self.type)
+        is_of_type = isinstance(value, (int, float) if self.type is float else self.type)
+        return is_of_type and self.allowed.holds(value)
 
 
 def keys_of(cls, prefix=""):
@@ -167,22 +162,14 @@ def keys_of(cls, prefix=""):
     hints, found = typing.get_type_hints(cls), {}
     for field in dataclasses.fields(cls):
         name, hint = prefix + field.name, hints[field.name]
-        if not (field.metadata or dataclasses.is_dataclass(hint)):
-            # Configuration files do not hold this field.
-            continue
         if dataclasses.is_dataclass(hint):
             found |= keys_of(hint, f"{name}.")
-            continue
-        optional = isinstance(hint, types.UnionType)
-        of_type = typing.get_args(hint)[0] if optional else hint
-        found[name] = Key(
-            name,
-            of_type,
-            optional,
-            field.default,
-            field.metadata["meaning"],
-            field.metadata["allowed"] or ANY[of_type],
-        )
+        # Configuration files do not hold other fields.
+        elif field.metadata:
+            optional = isinstance(hint, types.UnionType)
+            of_type = typing.get_args(hint)[0] if optional else hint
+            meaning, allowed = field.metadata["meaning"], field.metadata["allowed"] or ANY[of_type]
+            found[name] = Key(name, of_type, optional, field.default, meaning, allowed)
     return found
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rt_keras.config_files import flatten
 from rt_keras.files import check_writable
-from rt_keras.training.strategy import STRATEGIES
 
 # The extensions of supported picture formats.
 PICTURES = (".png", ".svg", ".pdf")
@@ -103,17 +102,6 @@ def add_examples(parser):
     add_options(parser, {"--sequence-length N": meaning}, type=int)
 
 
-def add_strategy(parser):
-    """Adds `--strategy` and `--tpu-address`."""
-    meaning = (
-        "one device, all GPUs of this machine, or a TPU (default: one_device). With TF_CONFIG, all "
-        "devices of the workers that it names"
-    )
-    add_options(parser, {"--strategy": meaning}, choices=STRATEGIES, default="one_device")
-    meaning = "name or address of the TPU (default: a local one)"
-    add_options(parser, {"--tpu-address NAME": meaning}, default="")
-
-
 def load_model(path):
     """Loads the model in the folder of a run or of a preset; returns the model and its task.
 
@@ -127,58 +115,21 @@ def load_model(path):
     return model, task_of(model)
 
 
-def load_retriever(option, path):
-    """Loads a retriever.
+def load_that(option, path, generates, name):
+    """Loads the model in the folder of a run or of a preset if it is of one kind.
 
     Args:
         option: string, the option that names the folder, for the error.
-        path: string or `Path`, the folder of a run or of a preset.
+        path: string or `Path`, the folder.
+        generates: string, what the task of the model `generates`.
+        name: string, the kind of model in words, for the error.
 
     Raises:
         ValueError: if it holds another kind of model.
     """
-    return _load_that(option, path, "embedding", "retriever")
-
-
-def add_top_p(parser, default):
-    """Adds `--top-p` of `load_reader`.
-
-    Args:
-        parser: an `argparse` parser.
-        default: float.
-    """
-    meaning = "share of the probability from which the next token is chosen, 0 for the likeliest"
-    meaning = f"{meaning} (default: {default:g})"
-    add_options(parser, {"--top-p P": meaning}, type=float, default=default)
-
-
-def load_reader(args):
-    """Loads the reader of `--model`, compiled with the sampler of `--top-p` and `--seed`.
-
-    Args:
-        args: namespace of the options.
-
-    Raises:
-        ValueError: if it holds another kind of model, or `--top-p` is out of range.
-    """
-    import keras_hub
-
-    reader = _load_that("--model", args.model, "answer", "reader")
-    if not 0 <= args.top_p <= 1:
-        raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
-    sampler = keras_hub.samplers.GreedySampler()
-    if args.top_p:
-        # Without `k`, KerasHub would choose among the five likeliest tokens.
-        size = reader.backbone.vocabulary_size
-        sampler = keras_hub.samplers.TopPSampler(p=args.top_p, k=size, seed=args.seed)
-    reader.compile(sampler=sampler)
-    return reader
-
-
-def _load_that(option, path, generates, name):
     model, task = load_model(path)
     if task.generates != generates:
-        raise ValueError(f"{option} {path} holds a {task.kind} model, not a {name}")
+        raise ValueError(f"{option} {path} holds a {task.kind} model, not {name}")
     return model
 
 
@@ -276,8 +227,5 @@ def check_range(args, name, lowest, highest=None):
     for value in values if isinstance(values, (list, tuple)) else [values]:
         if value is not None and not lowest <= value <= (value if highest is None else highest):
             allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
-            _refuse(name, allowed, value)
-
-
-def _refuse(name, allowed, value):
-    raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} must be {allowed}. Received: {value}")

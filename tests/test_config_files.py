@@ -26,7 +26,7 @@ def test_a_file_builds_on_a_published_configuration_and_on_a_file_beside_it(tmp_
         (b"[" * 1_000, "mine.yaml is nested too deeply"),
         (
             b"model: {num_layers: 2}\ndata:\n  name: a\n  batch_size: 1\n  name: b\n",
-            "mine.yaml: the key 'name' is given twice, in lines 3 and 5",
+            "mine.yaml is not .*: the key 'name' is given twice, in lines 3 and 5",
         ),
         (b"model: {num_layers: 2, num_layers: 3}\n", "'num_layers' is given twice, in line 1"),
         (b"base: 3\n", "mine.yaml: base must be the name or path of a configuration, not 3"),

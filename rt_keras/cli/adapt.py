@@ -56,16 +56,33 @@ def add_arguments(parser):
 
 def main(args):
     """Adapts a model, writes it as a preset, and prints the heads of its layers."""
+    from rt_keras.models.adapted.backbones import backbone_of
+    from rt_keras.training.saved_tasks import write_task
+
     layers = _layers(args)
     files.check_new_folder(args.output)
     start = time.perf_counter()
     model = _adapted(args, layers)
-    size = _write(model, args.output)
-    seconds, adaptation = time.perf_counter() - start, model.adaptation
-    found = _figures(model, adaptation, size, seconds)
-    print(adaptation)
-    _print(found, args.output)
-    return {"preset": args.output, **found}
+    write_task(model, args.output)
+    seconds = time.perf_counter() - start
+    size = sum(x.stat().st_size for x in Path(args.output).rglob("*") if x.is_file())
+    backbone, adaptation = backbone_of(model), model.adaptation
+    trained = backbone.trained_length or getattr(backbone, "max_sequence_length", None)
+    length = "" if trained is None else f", trained on sequences of {trained:,} tokens"
+    print(
+        f"{adaptation}\nwrote an {type(model).__name__} of {model.count_params():,} weights"
+        f"{length}, to {args.output}: {size / 1e6:,.1f} MB in {seconds:.0f} s"
+    )
+    return {
+        "preset": args.output,
+        "model": type(model).__name__,
+        "layers": [", ".join(x.heads for x in layer.head_groups) for layer in adaptation.layers],
+        "attention": [dataclasses.asdict(layer) for layer in adaptation.layers],
+        "parameters": model.count_params(),
+        "trained_length": trained,
+        "bytes": size,
+        "seconds": seconds,
+    }
 
 
 def _layers(args):
@@ -107,37 +124,4 @@ def _adapted(args, layers):
         max_sequence_length=args.max_length,
         trained_length=args.trained_length,
         dtype=args.dtype,
-    )
-
-
-def _write(model, output):
-    """Writes a preset atomically and returns its size in bytes."""
-    from rt_keras.training.saved_tasks import write_task
-
-    write_task(model, output)
-    return sum(file.stat().st_size for file in Path(output).rglob("*") if file.is_file())
-
-
-def _figures(model, adaptation, size, seconds):
-    from rt_keras.models.adapted.backbones import backbone_of
-
-    backbone, layers = backbone_of(model), adaptation.layers
-    trained = backbone.trained_length or getattr(backbone, "max_sequence_length", None)
-    return {
-        "model": type(model).__name__,
-        "layers": [", ".join(x.heads for x in layer.head_groups) for layer in layers],
-        "attention": [dataclasses.asdict(layer) for layer in layers],
-        "parameters": model.count_params(),
-        "trained_length": trained,
-        "bytes": size,
-        "seconds": seconds,
-    }
-
-
-def _print(found, output):
-    trained = found["trained_length"]
-    length = "" if trained is None else f", trained on sequences of {trained:,} tokens"
-    print(
-        f"wrote an {found['model']} of {found['parameters']:,} weights{length}, to {output}: "
-        f"{found['bytes'] / 1e6:,.1f} MB in {found['seconds']:.0f} s"
     )

@@ -59,17 +59,13 @@ def _load_sequences(args):
     """
     import numpy as np
 
-    from rt_keras.training.tasks import task_of
-
-    model, documents, name = examples.load(args)
-    task = task_of(model)
+    model, task, documents, name = examples.load(args)
     if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
     batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
     # The first sequence of a text may be one token shorter than the others.
-    length = model.preprocessor.sequence_length - int(
-        task.start_token(model.preprocessor) is not None
-    )
+    starts = task.start_token(model.preprocessor) is not None
+    length = model.preprocessor.sequence_length - int(starts)
     rows = [
         np.concatenate([inputs["token_ids"][0, :length], labels[0, length - 1 : length]])
         for inputs, labels, _ in batches.take(args.sequences).as_numpy_iterator()
@@ -99,31 +95,29 @@ def add_heads_arguments(parser):
 def analyze_heads(args):
     """Compares what the heads of each layer attend to."""
     from rt_keras.analysis import heads
-    from rt_keras.training.tasks import task_of
 
     options.check_at_least_one(args, "sequences")
     options.check_range(args, "positions", 1, MOST_DRAWN)
     options.check_picture(args)
     if args.heads and not args.plot:
         raise ValueError("--heads needs --plot, the file to draw to")
-    model, documents, name = examples.load(args)
-    batches = task_of(model).evaluation_batches(model, documents, 1, model.preprocessor)
+    model, task, documents, name = examples.load(args)
+    batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
     batches = [inputs for inputs, _, _ in batches.take(args.sequences)]
     if not batches:
         raise ValueError(f"{name} is empty")
     if args.plot:
-        _draw_heads(args, model, batches[0])
+        _draw_heads(args, model, task, batches[0])
     figures = heads.measure(model, batches, verbose=1)
     print(f"{len(batches)} sequences of {name}\n{heads.report(figures)}")
     return figures
 
 
-def _draw_heads(args, model, inputs):
+def _draw_heads(args, model, task, inputs):
     from rt_keras.analysis import attention_map
-    from rt_keras.training.tasks import task_of
 
     maps = attention_map.first_positions(model, inputs, args.positions)
-    if task_of(model).continues_text:
+    if task.continues_text:
         ids = inputs["token_ids"][0, : args.positions].numpy()
         maps["tokens"] = attention_map.readable(model.preprocessor.tokenizer, ids)
     else:

@@ -24,7 +24,8 @@ def add_arguments(parser):
         "--max-length N": "maximum number of tokens in an answer (default: the reader's)",
     }
     options.add_options(parser, numbers, type=int)
-    options.add_top_p(parser, default=0.6)
+    meaning = "share of the probability from which the next token is chosen, 0 for the likeliest"
+    options.add_options(parser, {"--top-p P": f"{meaning} (default: 0.6)"}, type=float, default=0.6)
     options.add_integers(parser, {"seed": (0, "random seed")})
 
 
@@ -62,10 +63,14 @@ def _check_questions(questions):
 
 
 def _load_reader(args):
-    """Loads the reader, after checking that it can read the questions and the passages."""
+    """Loads the reader with its sampler, and checks that it can read questions and passages."""
+    import keras_hub
+
     from rt_keras.models.routing_transformer_reader_preprocessor import tokens_to_answer
 
-    reader = options.load_reader(args)
+    reader = options.load_that("--model", args.model, "answer", "a reader")
+    if not 0 <= args.top_p <= 1:
+        raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
     for question in args.questions:
         tokens_to_answer(question, reader.preprocessor)
     most = reader.preprocessor.num_passages
@@ -74,6 +79,12 @@ def _load_reader(args):
             f"--passages must be at most {most}, the passages that the reader reads. "
             f"Received: {args.passages}"
         )
+    sampler = keras_hub.samplers.GreedySampler()
+    if args.top_p:
+        # Without `k`, KerasHub would choose among the five likeliest tokens.
+        size = reader.backbone.vocabulary_size
+        sampler = keras_hub.samplers.TopPSampler(p=args.top_p, k=size, seed=args.seed)
+    reader.compile(sampler=sampler)
     return reader
 
 

@@ -3,6 +3,7 @@
 from rt_keras import options
 from rt_keras.cli import examples
 from rt_keras.tables import table
+from rt_keras.training.strategy import STRATEGIES, make_strategy
 
 
 def add_arguments(parser):
@@ -20,13 +21,18 @@ def add_arguments(parser):
     meaning = "sequences or examples in a batch of each device; fewer need less memory"
     options.add_integers(parser, {"batch_size": (4, meaning)})
     options.add_plot(parser, "bits per byte by number of previous tokens, with --context stateful,")
-    options.add_strategy(parser)
+    meaning = (
+        "one device, all GPUs of this machine, or a TPU (default: one_device). With TF_CONFIG, all "
+        "devices of the workers that it names"
+    )
+    options.add_options(parser, {"--strategy": meaning}, choices=STRATEGIES, default="one_device")
+    meaning = "name or address of the TPU (default: a local one)"
+    options.add_options(parser, {"--tpu-address NAME": meaning}, default="")
 
 
 def main(args):
     """Scores a model on one split of a data set."""
     from rt_keras.analysis import context_picture
-    from rt_keras.training.strategy import make_strategy
 
     if args.plot is not None and args.context != "stateful":
         raise ValueError("--plot needs --context stateful")
@@ -44,11 +50,12 @@ def main(args):
     return {**scores, "is_chief": is_chief}
 
 
-def evaluate(model, data, name, verbose=1, **options):
+def evaluate(model, task, data, name, verbose=1, **options):
     """Scores a model and prints the scores.
 
     Args:
         model: the model.
+        task: its task.
         data: `tf.data.Dataset` of the examples.
         name: string, the name of the examples.
         verbose: int, 0 to print nothing. Defaults to 1.
@@ -58,9 +65,7 @@ def evaluate(model, data, name, verbose=1, **options):
         The dictionary that `rt_keras.training.evaluation.evaluate` returns.
     """
     from rt_keras.training import evaluation
-    from rt_keras.training.tasks import task_of
 
-    task = task_of(model)
     scores = evaluation.evaluate(model, data, verbose=verbose, **options)
     counts = [(key, ",") for key, value in scores.items() if isinstance(value, int)]
     rows = [

@@ -12,7 +12,7 @@ def load(args):
         args: namespace of `model`, `data`, `split` and `sequence_length`.
 
     Returns:
-        A tuple of the model, a `tf.data.Dataset` of examples for its task, and their name.
+        A tuple of the model, its task, a `tf.data.Dataset` of examples for it, and their name.
     """
     from rt_keras.training import config as config_lib
 
@@ -31,7 +31,7 @@ def load(args):
     if note:
         print(note)
     examples = task.load_split(config, args.split, model.preprocessor)
-    return model, examples, f"the {args.split} split of {config.name}"
+    return model, task, examples, f"the {args.split} split of {config.name}"
 
 
 def _set_length(args, model):

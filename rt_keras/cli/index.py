@@ -38,7 +38,7 @@ def main(args):
 
     if not Path(args.documents).exists():
         raise FileNotFoundError(f"--documents is {args.documents}, which does not exist")
-    retriever = options.load_retriever("--retriever", args.retriever)
+    retriever = options.load_that("--retriever", args.retriever, "embedding", "a retriever")
     folder = build_index(
         args.documents, retriever, args.output, args.passage_length, args.overlap or 0
     )

@@ -22,9 +22,7 @@ def main(args):
     # All at once, before the model is loaded; the sounds themselves may not fit in memory.
     for name in args.files:
         check_sound(Path(name))
-    model, task = options.load_model(args.model)
-    if task.generates != "transcription":
-        raise ValueError(f"--model {args.model} holds a {task.kind} model, not one of speech")
+    model = options.load_that("--model", args.model, "transcription", "one of speech")
     texts = {}
     for name in dict.fromkeys(args.files):
         samples = read_sound(Path(name))

@@ -26,12 +26,8 @@ def cluster_attention(
     block_size,
     causal=False,
     query_mask=None,
-    key_mask=None,
-    token_bias=None,
-    relative_embeddings=None,
-    relative_values=None,
     dropout=0.0,
-    seed=None,
+    **shared,
 ):
     """Computes `rt_keras.ops.members.cluster_attention` as in the authors' code.
 
@@ -46,12 +42,8 @@ def cluster_attention(
         block_size: int, sequences are padded to a multiple of this size.
         causal: bool, whether the query of rank i sees the key of rank j only if j <= i.
         query_mask: ignored, as in that code.
-        key_mask: bool `[batch, keys]`, False for padding, which is not attended to; or None.
-        token_bias: `[batch, keys]`, added to the logits of each key, or None.
-        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
-        relative_values: `[1, 2 m + 1, value_depth]`, or None.
         dropout: float, fraction of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, required if `dropout` is above 0.
+        **shared: see `rt_keras.convert.t2t.local.local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -77,13 +69,7 @@ def cluster_attention(
         attend_heads,
         {"query": query, "key": key, "value": value},
         weights,
-        {
-            "key_mask": key_mask,
-            "token_bias": token_bias,
-            "relative_embeddings": relative_embeddings,
-            "relative_values": relative_values,
-            "seed": seed,
-        },
+        shared,
         num_logits(query, num_clusters, window_size),
         value.dtype,
     )

@@ -93,9 +93,8 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
         )
 
     def decode_step(self, *, cache, **arguments):
-        tables = self.tables()
         output, state = local.local_step(
-            cache=cache["local"], **self._blocks, **tables, **arguments
+            cache=cache["local"], **self._blocks, **self.tables(), **arguments
         )
         return output, {"local": state}
 
@@ -138,9 +137,8 @@ class T2TStridedHeads(RelativeTables, Heads):
         return strided.strided_attention(stride=self.stride, **self.tables(), **arguments)
 
     def decode_step(self, *, cache, **arguments):
-        tables = self.tables()
         output, state = strided.strided_step(
-            cache=cache["strided"], stride=self.stride, **tables, **arguments
+            cache=cache["strided"], stride=self.stride, **self.tables(), **arguments
         )
         return output, {"strided": state}
 

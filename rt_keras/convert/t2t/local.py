@@ -22,12 +22,8 @@ def local_attention(
     key_block_size=None,
     causal=False,
     query_mask=None,
-    key_mask=None,
-    token_bias=None,
-    relative_embeddings=None,
-    relative_values=None,
     dropout=0.0,
-    seed=None,
+    **shared,
 ):
     """Computes `rt_keras.ops.local_attention` as in the authors' code.
 
@@ -39,12 +35,12 @@ def local_attention(
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
-        block_size, look_back, grid, key_block_size, causal, key_mask, dropout, seed: see
+        block_size, look_back, grid, key_block_size, causal, dropout: see
             `rt_keras.ops.local_attention`.
         query_mask: ignored, as in that code.
-        token_bias: `[batch, keys]`, added to the logits of each key, or None.
-        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
-        relative_values: `[1, 2 m + 1, value_depth]`, or None.
+        **shared: `key_mask` and `seed`, as in that function; `token_bias`, `[batch, keys]`, added
+            to the logits of each key; `relative_embeddings`, `[1, 2 m + 1, depth]`; and
+            `relative_values`, `[1, 2 m + 1, value_depth]`. Each may be None.
 
     Returns:
         `[batch, heads, length, value_depth]`.
@@ -64,13 +60,7 @@ def local_attention(
         windows,
         {"query": query, "key": key, "value": value},
         {},
-        {
-            "key_mask": key_mask,
-            "token_bias": token_bias,
-            "relative_embeddings": relative_embeddings,
-            "relative_values": relative_values,
-            "seed": seed,
-        },
+        shared,
     )
 
 

@@ -20,10 +20,8 @@ def strided_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    relative_embeddings=None,
-    relative_values=None,
     dropout=0.0,
-    seed=None,
+    **shared,
 ):
     """Computes `rt_keras.ops.strided_attention` as in the authors' code.
 
@@ -36,10 +34,9 @@ def strided_attention(
         stride: int, distance between consecutive keys.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask, key_mask: ignored, as in that code.
-        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
-        relative_values: `[1, 2 m + 1, value_depth]`, or None.
         dropout: float, fraction of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, required if `dropout` is above 0.
+        **shared: `relative_embeddings`, `relative_values` and `seed`; see
+            `rt_keras.convert.t2t.local.local_attention`.
 
     Returns:
         `[batch, heads, length, value_depth]`.
@@ -73,12 +70,11 @@ def strided_attention(
         )
         return from_columns(output, length)
 
-    tables = {"relative_embeddings": relative_embeddings, "relative_values": relative_values}
     return over_heads(
         attend_heads,
         {"query": query * query.shape[-1] ** -0.5, "key": key, "value": value},
         {},
-        {**tables, "seed": seed},
+        shared,
         size(query, 0) * size(query, 1) * length * ceil_div(length, stride),
         value.dtype,
     )

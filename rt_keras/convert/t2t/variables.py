@@ -6,13 +6,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.convert.t2t.heads import (
-    T2TClusterStridedHeads,
-    T2THashedHeads,
-    T2TLocalHeads,
-    T2TRoutingHeads,
-    T2TStridedHeads,
-)
+from rt_keras.convert.t2t import heads as t2t
 from rt_keras.convert.t2t.token_bias import TokenBias
 
 # Besides the model's variables, a checkpoint may hold counters and the optimizer's slots, whose
@@ -102,11 +96,8 @@ def _report(missing, wrong, left):
         ("of a shape that does not fit the hyperparameters", wrong),
         ("in the checkpoint but not used", left),
     )
-    lines = ["the checkpoint does not fit the model"]
-    for what, entries in parts:
-        if entries:
-            lines.append(f"{len(entries)} {what}: " + "; ".join(entries))
-    return ". ".join(lines)
+    found = [f"{len(entries)} {what}: {'; '.join(entries)}" for what, entries in parts if entries]
+    return ". ".join(["the checkpoint does not fit the model", *found])
 
 
 def placements(task, h):
@@ -132,8 +123,7 @@ def placements(task, h):
             yield from _dense(task.output_projection, "final_dense_1")
         yield from _dense(task.output_dense, "final_dense_2")
     finals = [getattr(backbone, "encoder_layer_norm", None), backbone.layer_norm]
-    finals = [norm for norm in finals if norm is not None]
-    for i, norm in enumerate(finals):
+    for i, norm in enumerate(filter(None, finals)):
         yield from _norm(norm, f"layer_prepostprocess{_suffix(i)}/layer_norm")
     for i, block in enumerate(getattr(backbone, "encoder_blocks", [])):
         yield from _block(block, f"encoder_layer_{i}/self_attention", h)
@@ -144,11 +134,8 @@ def placements(task, h):
 def _image_placements(embedding):
     yield _as_is(embedding.channel_embedding.embeddings, "rgb_target_emb_channel")
     for axis, places in enumerate(embedding.position_embeddings):
-        yield (
-            places.embeddings,
-            (f"pos_emb_{axis}",),
-            lambda x: x.reshape(max(x.shape[:-1]), x.shape[-1]),
-        )
+        names = (f"pos_emb_{axis}",)
+        yield places.embeddings, names, lambda x: x.reshape(max(x.shape[:-1]), x.shape[-1])
     if embedding.class_embedding is not None:
         yield _as_is(embedding.class_embedding.embeddings, "class_conditional_embedding/embedding")
 
@@ -214,27 +201,25 @@ def _attention(layer, scope):
 
 
 def _head_group(group, scope):
-    if isinstance(group, T2TLocalHeads):
+    if isinstance(group, t2t.T2TLocalHeads):
         outer, inner = scope, f"{scope}/local_nd"
     else:
         kinds = (
-            (T2TClusterStridedHeads, "cluster_strided_attention"),
-            (T2TStridedHeads, "strided_attention"),
-            ((T2TRoutingHeads, T2THashedHeads), "cluster_attention"),
+            (t2t.T2TClusterStridedHeads, "cluster_strided_attention"),
+            (t2t.T2TStridedHeads, "strided_attention"),
+            ((t2t.T2TRoutingHeads, t2t.T2THashedHeads), "cluster_attention"),
         )
         name = next(name for kind, name in kinds if isinstance(group, kind))
         outer, inner = f"{scope}/{name}", f"{scope}/{name}/{name}"
     if isinstance(group, TokenBias) and group.token_bias_weight is not None:
         yield _as_is(group.token_bias_weight, f"{outer}/token_bias_weight")
     if group.relative_embeddings is not None:
-        for variable, name in (
-            (group.relative_embeddings, "relative_positions_keys"),
-            (group.relative_values, "relative_positions_values"),
-        ):
-            # That code orders distances from furthest before to furthest after; here it is the
-            # reverse.
-            yield variable, (f"{inner}/{name}/embeddings",), lambda x: x[None, ::-1]
-    if isinstance(group, T2THashedHeads):
+        # That code orders distances from furthest before to furthest after; here it is the reverse.
+        tables = {"keys": group.relative_embeddings, "values": group.relative_values}
+        for name, variable in tables.items():
+            names = (f"{inner}/relative_positions_{name}/embeddings",)
+            yield variable, names, lambda x: x[None, ::-1]
+    if isinstance(group, t2t.T2THashedHeads):
         yield _as_is(group.projections, f"{inner}/projection_tensors")
     if group.has_centroids:
         yield _as_is(group.centroids, f"{inner}/means")
