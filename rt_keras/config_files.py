@@ -4,6 +4,7 @@ A file holds sections of keys as YAML. With `base: NAME`, it builds on another c
 a published one or a file in the same folder, and holds only the keys that differ.
 """
 
+import dataclasses
 import difflib
 from pathlib import Path
 
@@ -172,6 +173,17 @@ def flatten(sections, prefix=""):
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def values_of(section):
+    """Returns the values of a section, a dataclass, by their dotted keys."""
+    return dict(flatten(dataclasses.asdict(section)))
+
+
+def changed_values(section):
+    """Returns the values of a section that differ from their defaults, by their dotted keys."""
+    defaults = values_of(type(section)())
+    return {key: value for key, value in values_of(section).items() if value != defaults.get(key)}
 
 
 def _read(path, chain):

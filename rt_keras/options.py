@@ -1,10 +1,9 @@
 """Registration of commands, and options that several commands share."""
 
-import dataclasses
 import importlib
 from pathlib import Path
 
-from rt_keras.config_files import flatten
+from rt_keras.config_files import values_of
 from rt_keras.files import check_writable
 
 # The extensions of supported picture formats.
@@ -88,9 +87,8 @@ def with_data(config, args):
     if twice:
         raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
     found = Experiment(config).task.data_named(args.data, config.data.name)
-    data = {"directory": None, **found}
-    values = {f"data.{name}": value for name, value in data.items()}
-    return make_config({**dict(flatten(dataclasses.asdict(config))), **values})
+    data = {f"data.{name}": value for name, value in {"directory": None, **found}.items()}
+    return make_config({**values_of(config), **data})
 
 
 def add_examples(parser):

@@ -49,27 +49,20 @@ def bigram_bits_per_byte(training_documents, documents, smoothing=0.1):
     >>> round(bigram_bits_per_byte([b"ab" * 1000], [b"ab" * 1000]), 2)
     0.04
     """
-    bits = -np.log2(_conditional(_pair_counts(training_documents), smoothing))
+    smoothed = _pair_counts(training_documents) + smoothing
+    bits = -np.log2(smoothed / smoothed.sum(axis=1, keepdims=True))
     counts = _pair_counts(documents)
     return float(np.sum(counts * bits)) / _at_least_one_byte(int(counts.sum()))
 
 
-_START = 256
-
-
 def _pair_counts(documents):
-    """Counts how often byte b follows byte a, or the start of a document, as `[257, 256]`."""
+    """Counts how often byte b follows byte a, or 256, the start of a document: `[257, 256]`."""
     counts = np.zeros(257 * 256, np.int64)
     for document in documents:
         following = np.frombuffer(document, np.uint8).astype(np.int64)
-        before = np.concatenate([[_START], following[:-1]])[: len(following)]
+        before = np.concatenate([[256], following[:-1]])[: len(following)]
         counts += np.bincount(before * 256 + following, minlength=counts.size)
     return counts.reshape(257, 256)
-
-
-def _conditional(counts, smoothing):
-    smoothed = counts + smoothing
-    return smoothed / smoothed.sum(axis=1, keepdims=True)
 
 
 def _at_least_one_byte(size):

@@ -44,10 +44,7 @@ class ModelConfig(ModelSection):
         "published set or an hparams.json; null for a model of the other keys",
     )
     lora_rank: int | None = key(
-        None,
-        "rank of the low-rank updates that are trained instead of an adapted model's weights, null "
-        "to train all weights",
-        AT_LEAST_1,
+        None, "rank of updates that are trained instead of the weights, null for none", AT_LEAST_1
     )
 
 
@@ -79,9 +76,7 @@ class DataConfig:
         None, "tokens in a sequence of the encoder, null for sequence_length", AT_LEAST_1
     )
     label_length: int | None = key(
-        None,
-        "maximum number of tokens in the text of a sound, null for sequence_length",
-        AT_LEAST_1,
+        None, "most tokens in the text of a sound, null for sequence_length", AT_LEAST_1
     )
     num_passages: int = key(7, "passages that a reader reads before a question", AT_LEAST_1)
     passage_length: int = key(288, "maximum number of tokens in a passage of a reader", AT_LEAST_1)
@@ -97,9 +92,7 @@ class DataConfig:
         1, "groups of sounds of similar lengths, of which each batch has one", AT_LEAST_1
     )
     speed_perturbation: float = key(
-        0.0,
-        "trains on each sound also slower and faster by this share of its speed, 0 for neither",
-        SHARE_BELOW_1,
+        0.0, "share of its speed by which each sound is also slower and faster", SHARE_BELOW_1
     )
     batch_size: int = key(2, "sequences, texts, pairs, images or sounds in a batch", AT_LEAST_1)
 
@@ -115,9 +108,7 @@ class OptimizerConfig:
     epsilon: float = key(1e-7, "constant for numerical stability, for adam and adamw", POSITIVE)
     weight_decay: float = key(0.0, "weight decay of the optimizer", NOT_NEGATIVE)
     l2_weight: float = key(
-        0.0,
-        "L2 regularization: half of this times the squares of all weights except biases",
-        NOT_NEGATIVE,
+        0.0, "L2 penalty: half of this times the squares of all weights but biases", NOT_NEGATIVE
     )
     global_clipnorm: float | None = key(
         1.0, "maximum global norm of the gradients, null for no clipping", POSITIVE
@@ -181,10 +172,7 @@ class TrainerConfig:
         "its state between chunks; gradients stay within a chunk; for a causal_lm",
     )
     state_dropout: float = key(
-        0.1,
-        "share of chunks that start from an empty state, with stateful, so that the model also "
-        "learns to start a text",
-        SHARE_BELOW_1,
+        0.1, "share of chunks that start from an empty state, with stateful", SHARE_BELOW_1
     )
 
     @property

@@ -1,8 +1,6 @@
 """Checks of several values of a configuration together."""
 
-import dataclasses
-
-from rt_keras.config_files import flatten
+from rt_keras.config_files import changed_values
 from rt_keras.convert.t2t.model import check_section
 from rt_keras.models.model_section import check_convolutions, check_heads, check_length
 from rt_keras.training.tasks import TASKS
@@ -32,10 +30,8 @@ def check_together(experiment):
 def _check_use(config, task):
     """Raises a ValueError if a key is set that only other tasks use."""
     others = {key for other in TASKS.values() for key in other.keys} - set(task.keys)
-    defaults = dict(flatten(dataclasses.asdict(type(config)())))
-    for key, value in flatten(dataclasses.asdict(config)):
-        section = key[: key.rindex(".") + 1]
-        if value != defaults[key] and (key in others or section in others):
+    for key, value in changed_values(config).items():
+        if key in others or key[: key.rindex(".") + 1] in others:
             raise ValueError(
                 f"{key} is {value!r}, but a model of kind {task.kind} does not use this key"
             )
@@ -72,10 +68,8 @@ def check_replicas(config, count):
 
 def _check_steps(config):
     trainer = config.trainer
-    for name, whole_name in (
-        ("validation_every", "steps"),
-        ("steps_per_execution", "validation_every"),
-    ):
+    parts = {"validation_every": "steps", "steps_per_execution": "validation_every"}
+    for name, whole_name in parts.items():
         value, whole = getattr(trainer, name), getattr(trainer, whole_name)
         if whole % value:
             raise ValueError(

@@ -242,11 +242,9 @@ def describe(experiment, model, first_step=0):
             f"nothing left to train: the run of {size} on {data.name} has completed all of its "
             f"{trainer.steps:,} steps"
         )
-    steps = (
-        f"steps {first_step + 1:,} to {trainer.steps:,}"
-        if first_step
-        else f"{trainer.steps:,} steps"
-    )
+    steps = f"{trainer.steps:,} steps"
+    if first_step:
+        steps = f"steps {first_step + 1:,} to {trainer.steps:,}"
     return (
         f"training {size} on {data.name}: {steps} of {batch}, "
         f"validated every {trainer.validation_every:,}"
@@ -278,19 +276,20 @@ def compiled_model(experiment):
     return model
 
 
-def _text_scores(experiment, model):
-    """Returns the callback that logs scores of texts on validation, for tasks that have them."""
-    task, batch_size = experiment.task, experiment.data.batch_size
-    if not task.text_units:
-        return []
-    examples = experiment.load_split("validation")
-    examples = examples.take(batch_size * experiment.trainer.validation_batches)
+def _more_logs(experiment, model):
+    """Returns the callback that logs scores of texts on validation, and the optimizer's figures."""
+    task, batch_size, examples = experiment.task, experiment.data.batch_size, None
+    if task.text_units:
+        count = batch_size * experiment.trainer.validation_batches
+        examples = experiment.load_split("validation").take(count)
 
     def add(epoch, logs):
         scores = task.text_scores(model, examples, batch_size, experiment.preprocessor)
         logs.update({f"val_{name}": value for name, value in scores.items()})
+        logs["learning_rate"] = float(model.optimizer.learning_rate)
+        logs["gradient_norm"] = model.gradient_norm
 
-    return [keras.callbacks.LambdaCallback(on_epoch_end=add)]
+    return keras.callbacks.LambdaCallback(on_epoch_end=add)
 
 
 def _callbacks(experiment, model, output, best, speed):
@@ -308,13 +307,7 @@ def _callbacks(experiment, model, output, best, speed):
         return callbacks
     return [
         *callbacks,
-        *_text_scores(experiment, model),
-        keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda _, logs: logs.update(
-                learning_rate=float(model.optimizer.learning_rate),
-                gradient_norm=model.gradient_norm,
-            )
-        ),
+        _more_logs(experiment, model),
         keras.callbacks.CSVLogger(output / "log.csv", append=speed.step > 0),
         TensorBoard(output / "tensorboard", speed, trainer.log_every),
     ]

@@ -4,12 +4,11 @@ The file `data.json` identifies the training data: by the name and the version o
 the names, sizes and times of files. A run whose data have changed cannot be resumed.
 """
 
-import dataclasses
 import os
 from pathlib import Path
 
 from rt_keras import files
-from rt_keras.config_files import flatten
+from rt_keras.config_files import values_of
 from rt_keras.training import config as config_lib
 
 # Keys that may change when a run is resumed, because its results do not depend on them.
@@ -155,8 +154,8 @@ def write_config(output, config):
 
 def _values(config):
     """Returns the values of a configuration by their dotted keys, with absolute paths."""
-    values = dict(flatten(dataclasses.asdict(config)))
-    return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values.items()}
+    values = values_of(config).items()
+    return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values}
 
 
 def _absolute(path):

@@ -1,15 +1,13 @@
 """Models of the authors' code with new weights, and with the interface of that code."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
 from rt_keras import models
-from rt_keras.config_files import flatten
+from rt_keras.config_files import changed_values
 from rt_keras.convert.t2t.hparams import block_options, head_groups, read_hparams
 from rt_keras.convert.t2t.token_bias import token_bias_of
-from rt_keras.models.model_section import ModelSection, arguments_of
+from rt_keras.models.model_section import arguments_of
 
 TASKS = (
     models.RoutingTransformerCausalLM,
@@ -17,8 +15,11 @@ TASKS = (
     models.RoutingTransformerImageLM,
 )
 KINDS = (*(cls.kind for cls in TASKS), "reader")
-# Keys of a `ModelSection` that hyperparameters leave open, for every task.
-OPEN = ("kind", "vocabulary_size", "remat", "image.height", "image.width", "image.channels")
+# Keys of the section `model` that hyperparameters leave open, for every task.
+OPEN = (
+    *("kind", "preset", "hparams", "lora_rank"),
+    *("vocabulary_size", "remat", "image.height", "image.width", "image.channels"),
+)
 
 
 def new_t2t_model(hparams, *, vocabulary_size, image_shape=None, num_classes=None, **options):
@@ -64,10 +65,9 @@ def check_section(cls, section):
             f"model.hparams has num_encoder_layers {num_encoder_layers}, which does not fit "
             f"model.kind {section.kind}"
         )
-    defaults = dict(flatten(dataclasses.asdict(ModelSection())))
     known = {*OPEN, *arguments_of(cls, section)}
-    for key, value in flatten(dataclasses.asdict(section)):
-        if key in defaults and key not in known and value != defaults[key]:
+    for key, value in changed_values(section).items():
+        if key not in known:
             raise ValueError(
                 f"model.{key} is {value!r}, but model.hparams describes the model; write the "
                 "hyperparameters to a file to change them"

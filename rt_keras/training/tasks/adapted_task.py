@@ -1,9 +1,7 @@
 """The base class of tasks whose models are those of `rt_keras.adapt`."""
 
-import dataclasses
-
 from rt_keras import files
-from rt_keras.config_files import flatten
+from rt_keras.config_files import changed_values
 from rt_keras.keras_internals import preset_loader
 from rt_keras.models.adapted.token_scores import LOGITS_CHUNK
 from rt_keras.models.model_section import ModelSection
@@ -23,9 +21,8 @@ class AdaptedTask:
     adapts = True
 
     def check(self, experiment):
-        defaults = dict(flatten(dataclasses.asdict(ModelSection())))
-        for key, value in flatten(dataclasses.asdict(experiment.model)):
-            if key not in OWN and value != defaults.get(key):
+        for key, value in changed_values(experiment.model).items():
+            if key not in OWN:
                 raise ValueError(
                     f"model.{key} is {value!r}, but the model of kind {self.kind} is that of "
                     "model.preset; `rt-keras adapt` sets its heads"

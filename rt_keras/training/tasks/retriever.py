@@ -149,21 +149,11 @@ def rank_scores(queries, vectors, right):
     ranks = []
     for start in range(0, len(queries), 256):
         rows = slice(start, start + 256)
-        ranks.append(ranks_of(queries[rows] @ vectors.T, right[rows]))
-    return scores_of_ranks(np.concatenate(ranks))
-
-
-def ranks_of(scores, right):
-    """Returns the rank of each question's right passage, from 1, given `[questions, passages]`.
-
-    Of equal scores, that of the right passage is the last.
-    """
-    own = np.take_along_axis(scores, np.array(right)[:, None], axis=1)
-    return np.sum(scores >= own, axis=1)
-
-
-def scores_of_ranks(ranks):
-    """Computes scores of a retriever from the ranks of the right passages; see `rank_scores`."""
+        # [questions, passages]
+        scores = queries[rows] @ vectors.T
+        own = np.take_along_axis(scores, np.array(right[rows])[:, None], axis=1)
+        ranks.append(np.sum(scores >= own, axis=1))
+    ranks = np.concatenate(ranks)
     found = {f"recall_at_{rank}": float(np.mean(ranks <= rank)) for rank in RANKS}
     return {**found, "mean_reciprocal_rank": float(np.mean(1 / ranks))}
 
