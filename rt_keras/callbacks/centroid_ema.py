@@ -190,7 +190,8 @@ class CentroidEMA(keras.callbacks.Callback):
 
     def _start_counting(self):
         with self.model.distribute_strategy.scope():
-            self.variables = [_zeros_like(heads.load_bias) for heads in self._trained_heads()]
+            biases = [heads.load_bias for heads in self._trained_heads()]
+            self.variables = [tf.Variable(tf.zeros_like(x), trainable=False) for x in biases]
         self._count_update = tf.function(self._update_and_count, autograph=False)
 
     def _trained_heads(self):
@@ -277,7 +278,3 @@ def cluster_use(members):
     even = tf.maximum(tf.math.log(clusters), 1e-6)
     empty = tf.math.count_nonzero(tf.equal(members, 0), dtype=tf.int32)
     return tf.reduce_max(share), empty, tf.reduce_mean(entropy / even)
-
-
-def _zeros_like(variable):
-    return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)

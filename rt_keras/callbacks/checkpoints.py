@@ -23,7 +23,7 @@ class Checkpoints:
     >>> import tempfile
     >>> checkpoints = Checkpoints(tempfile.mkdtemp())
     >>> checkpoints.write(120, {"a": tf.constant([1.0, 2.0])}, {"best": 3})
-    >>> step, damaged = checkpoints.newest()
+    >>> step, _, damaged = checkpoints.newest()
     >>> arrays, values = checkpoints.read(step)
     >>> step, values, arrays["a"].tolist()
     (120, {'best': 3}, [1.0, 2.0])
@@ -32,6 +32,7 @@ class Checkpoints:
     def __init__(self, folder, max_to_keep=3):
         self.folder = Path(folder)
         self.max_to_keep = max_to_keep
+        self._newest = None
 
     def write(self, step, arrays, values):
         """Writes a checkpoint, and deletes those of later steps and those beyond `max_to_keep`.
@@ -67,19 +68,20 @@ class Checkpoints:
                 files.delete(path)
 
     def newest(self):
-        """Finds the newest intact checkpoint.
+        """Finds the newest intact checkpoint. The next `read` need not read it again.
 
         Returns:
-            Its step, or None if there is none, and a list of strings, the problems of newer ones.
+            Its step and its values, or None and None if there is none; and a list of strings, the
+            problems of newer ones.
         """
         damaged = []
         for step in reversed(self.steps()):
             try:
-                self.read(step)
-                return step, damaged
+                self._newest = step, *self.read(step)
+                return step, self._newest[2], damaged
             except ValueError as error:
                 damaged.append(str(error))
-        return None, damaged
+        return None, None, damaged
 
     def read(self, step):
         """Reads the arrays and values of a checkpoint.
@@ -93,6 +95,9 @@ class Checkpoints:
         Raises:
             ValueError: if the checkpoint is damaged.
         """
+        (known, *found), self._newest = self._newest or (None,), None
+        if known == step:
+            return found
         prefix = self.folder / str(step)
         try:
             reader = tf.train.load_checkpoint(str(prefix))

@@ -6,6 +6,7 @@ from rt_keras.data.folder_files import wrong_folder
 from rt_keras.data.json_lines import check_list, check_text, shortened
 from rt_keras.data.question_answers import SEPARATOR
 from rt_keras.data.question_folder import LISTS, QuestionFolder
+from rt_keras.data.text_folder import SPLITS
 
 # KILT's names of the splits.
 NAMES = {"train": "train", "dev": "validation", "test_without_answers": "test", "test": "test"}
@@ -69,19 +70,16 @@ class Kilt(QuestionFolder):
                 f"directory must hold one data set of KILT. Received: {', '.join(sets)} in "
                 f"directory={str(self.directory)!r}"
             )
-        return self._one_for_each_split(found)
-
-    def _one_for_each_split(self, found):
         files = {}
         for match in found:
-            files.setdefault(NAMES[match["split"]], []).append(match[0])
-        for split, names in files.items():
-            if len(names) > 1:
+            split = NAMES[match["split"]]
+            if split in files:
                 raise ValueError(
                     f"directory must hold one file for the split {split}. Received: "
-                    f"{', '.join(names)} in directory={str(self.directory)!r}"
+                    f"{files[split][0]}, {match[0]} in directory={str(self.directory)!r}"
                 )
-        return {split: files[split] for split in dict.fromkeys(NAMES.values()) if split in files}
+            files[split] = [match[0]]
+        return {split: files[split] for split in SPLITS if split in files}
 
     def _question(self, values):
         check_text("input", values.get("input"))

@@ -46,33 +46,28 @@ def compute_sentence_piece_proto(texts, vocabulary_size, characters=False):
         # This one replaces its own sign for a space, which comes back as a space anyway.
         rules = Path(folder, "rules.tsv")
         rules.write_text("2581\t20\n")
-        _train(texts, vocabulary_size, model, rules, "char" if characters else "unigram")
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(line for text in texts for line in text.splitlines() if line),
+                model_writer=model,
+                model_type="char" if characters else "unigram",
+                vocab_size=vocabulary_size,
+                hard_vocab_limit=False,
+                normalization_rule_tsv=str(rules),
+                remove_extra_whitespaces=False,
+                byte_fallback=True,
+                user_defined_symbols=["\n"],
+                input_sentence_size=LINES,
+                max_sentence_length=2**30,
+                pad_id=0,
+                eos_id=1,
+                unk_id=2,
+                bos_id=-1,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ValueError(
+                f"vocabulary_size must fit the texts. Received: vocabulary_size={vocabulary_size}; "
+                f"{str(error).rpartition('] ')[2].strip() or 'there is no text'}"
+            ) from error
     return model.getvalue()
-
-
-def _train(texts, vocabulary_size, model, rules, model_type):
-    """Writes the proto to a binary file."""
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(line for text in texts for line in text.splitlines() if line),
-            model_writer=model,
-            model_type=model_type,
-            vocab_size=vocabulary_size,
-            hard_vocab_limit=False,
-            normalization_rule_tsv=str(rules),
-            remove_extra_whitespaces=False,
-            byte_fallback=True,
-            user_defined_symbols=["\n"],
-            input_sentence_size=LINES,
-            max_sentence_length=2**30,
-            pad_id=0,
-            eos_id=1,
-            unk_id=2,
-            bos_id=-1,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise ValueError(
-            f"vocabulary_size must fit the texts. Received: vocabulary_size={vocabulary_size}; "
-            f"{str(error).rpartition('] ')[2].strip() or 'there is no text'}"
-        ) from error

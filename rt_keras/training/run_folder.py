@@ -111,7 +111,7 @@ def go_back(output, checkpoints, best):
     Raises:
         ValueError: if all checkpoints are damaged.
     """
-    step, damaged = checkpoints.newest()
+    step, values, damaged = checkpoints.newest()
     for message in damaged:
         print(message, flush=True)
     if step is None:
@@ -120,7 +120,6 @@ def go_back(output, checkpoints, best):
         return 0
     for path in output.glob(".model.*"):
         files.delete(path)
-    _, values = checkpoints.read(step)
     best.values = values["callbacks"]["KeepBest"]
     os.truncate(output / "log.csv", values["log_bytes"])
     return step

@@ -26,8 +26,8 @@ def names(checkpoints):
 
 
 def test_arrays_and_values_come_back(checkpoints, tmp_path):
-    assert Checkpoints(tmp_path / "none").newest() == (None, [])
-    assert Checkpoints(checkpoints.folder).newest() == (1000, [])
+    assert Checkpoints(tmp_path / "none").newest() == (None, None, [])
+    assert Checkpoints(checkpoints.folder).newest() == (1000, {"best": 1000}, [])
     found, values = checkpoints.read(900)
     assert values == {"best": 900} and set(found) == set(ARRAYS)
     for name, expected in ARRAYS.items():
@@ -69,7 +69,7 @@ def test_a_changed_byte_or_a_short_file_is_refused_and_the_one_before_is_taken(c
         # The index has bytes that are never read.
         assert not is_intact(checkpoints, 1000) or end == ".index"
     path.write_bytes(whole[:-1])
-    step, (message,) = checkpoints.newest()
+    step, _, (message,) = checkpoints.newest()
     assert step == 900 and "1000 is damaged" in message
     path.unlink()
     assert checkpoints.newest()[0] == 900

@@ -86,7 +86,7 @@ def test_a_run_that_goes_on_computes_the_same_bits_and_logs_whole_epochs(
 ):
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path, stop_at=stop_at)
-    step, _ = Checkpoints(tmp_path).newest()
+    step, *_ = Checkpoints(tmp_path).newest()
     assert step == kept
     checkpoints, histories = fit(tmp_path, step, epochs=epochs)
     (expected, values), (found, values_found) = (x.read(12) for x in (whole[0], checkpoints))

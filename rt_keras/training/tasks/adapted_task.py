@@ -1,10 +1,7 @@
 """The base class of tasks whose models are those of `rt_keras.adapt`."""
 
-from rt_keras import files
 from rt_keras.config_files import changed_values
 from rt_keras.keras_internals import preset_loader
-from rt_keras.models.adapted.token_scores import LOGITS_CHUNK
-from rt_keras.models.model_section import ModelSection
 from rt_keras.training.saved_tasks import adapted_class, load_task, task_folder
 
 # The keys of the section `model` that do not describe a new model.
@@ -42,19 +39,10 @@ class AdaptedTask:
             model.backbone.enable_lora(rank)
         return model
 
-    def sizes(self, experiment):
-        config = files.read_json(folder_of(experiment) / "config.json")["config"]
-        names = ("num_layers", "hidden_dim", "intermediate_dim")
-        return ModelSection(loss_chunk_size=LOGITS_CHUNK, **{name: config[name] for name in names})
-
     def make_preprocessor(self, experiment):
         folder, options = folder_of(experiment), self.preprocessor_options(experiment)
         cls = adapted_class(folder, self.model_class).preprocessor_cls
         return preset_loader(str(folder)).load_preprocessor(cls, **options)
-
-    def stacks(self, experiment):
-        length = experiment.data.sequence_length
-        return [("data.sequence_length", length, self.sizes(experiment).num_layers)]
 
 
 def folder_of(experiment):

@@ -15,12 +15,11 @@ from rt_keras.models.routing_transformer_speech_recognizer import (
     texts_of_labels,
 )
 from rt_keras.ops.ctc import ctc_loss
-from rt_keras.training.tasks.task import Task, batch_spec
-from rt_keras.training.tasks.text_task import check_token_ids, check_vocabulary
-from rt_keras.training.tokenizer import make_tokenizer
+from rt_keras.training.tasks.task import batch_spec
+from rt_keras.training.tasks.text_task import TextTask
 
 
-class CTCTask(Task):
+class CTCTask(TextTask):
     """Predicts the text of a sound."""
 
     kind = "ctc"
@@ -43,30 +42,16 @@ class CTCTask(Task):
     examples = "recordings"
     generates = "transcription"
 
-    def token_ids(self, preprocessor):
-        return preprocessor.tokenizer.vocabulary_size()
-
-    def stacks(self, experiment):
-        length = experiment.data.sequence_length
-        return [("data.sequence_length", length, experiment.model.num_layers)]
-
     def tokens(self, experiment):
         return experiment.data.sequence_length
 
-    def check_sources(self, experiment):
-        super().check_sources(experiment)
-        check_vocabulary(experiment.config.tokenizer)
-
-    def make_preprocessor(self, experiment):
-        data = experiment.data
-        preprocessor = self.model_class.preprocessor_cls(
-            make_tokenizer(experiment.config.tokenizer),
-            models.RoutingTransformerAudioConverter(experiment.model.speech.num_mel_bins),
-            sequence_length=data.sequence_length,
-            label_length=data.label_length or data.sequence_length,
-        )
-        check_token_ids(experiment.model, self.token_ids(preprocessor))
-        return preprocessor
+    def preprocessor_options(self, experiment):
+        data, num_mel_bins = experiment.data, experiment.model.speech.num_mel_bins
+        return {
+            "audio_converter": models.RoutingTransformerAudioConverter(num_mel_bins),
+            "sequence_length": data.sequence_length,
+            "label_length": data.label_length or data.sequence_length,
+        }
 
     def load_split(self, data, split, preprocessor=None):
         examples = data_lib.load_speech(data.name, split, data.directory, data.data_dir)

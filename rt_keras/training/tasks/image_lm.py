@@ -69,8 +69,8 @@ class ImageLMTask(Task):
         return batch_spec(inputs, batch_size, *image.shape)
 
     def scores(self, sums, counts):
-        nats, tokens = sums["nats"], sums["labels"]
-        return {"bits_per_dimension": bits(nats / tokens), "nats_per_token": nats / tokens}
+        nats = sums["nats"] / sums["labels"]
+        return {"bits_per_dimension": bits(nats), "nats_per_token": nats}
 
 
 def _check_shape(images, shape):

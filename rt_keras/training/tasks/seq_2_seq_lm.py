@@ -33,11 +33,9 @@ class Seq2SeqLMTask(TextTask):
         return {"encoder_text": texts, "decoder_text": [""] * len(texts)}
 
     def stacks(self, experiment):
-        key = "data.encoder_sequence_length"
-        if experiment.data.encoder_sequence_length is None:
-            key = "data.sequence_length"
-        encoder = (key, _encoder_length(experiment), experiment.model.num_encoder_layers)
-        return [encoder, *super().stacks(experiment)]
+        name = "" if experiment.data.encoder_sequence_length is None else "encoder_"
+        encoder = _encoder_length(experiment), experiment.model.num_encoder_layers
+        return [(f"data.{name}sequence_length", *encoder), *super().stacks(experiment)]
 
     def check(self, experiment):
         super().check(experiment)
@@ -71,8 +69,8 @@ class Seq2SeqLMTask(TextTask):
         return batch_spec(inputs | token_specs("decoder_", batch_size, length), batch_size, length)
 
     def scores(self, sums, counts):
-        nats, tokens = sums["nats"], sums["labels"]
-        return {"nats_per_token": nats / tokens, "perplexity_per_token": math.exp(nats / tokens)}
+        nats = sums["nats"] / sums["labels"]
+        return {"nats_per_token": nats, "perplexity_per_token": math.exp(nats)}
 
 
 def _encoder_length(experiment):

@@ -94,10 +94,6 @@ class Task:
             make = functools.partial(make_task, self.model_class)
         return make(section, experiment.vocabulary_size, dtype)
 
-    def sizes(self, experiment):
-        """Returns the `ModelSection` with the sizes of the model of an experiment."""
-        return experiment.model
-
     # The configuration.
 
     def check(self, experiment):

@@ -47,7 +47,11 @@ class TextTask(Task):
         tokenizer = make_tokenizer(experiment.config.tokenizer)
         options = self.preprocessor_options(experiment)
         preprocessor = self.model_class.preprocessor_cls(tokenizer, **options)
-        check_token_ids(experiment.model, self.token_ids(preprocessor))
+        given, least = experiment.model.vocabulary_size, self.token_ids(preprocessor)
+        if given is not None and given < least:
+            raise ValueError(
+                f"model.vocabulary_size is {given}; with this tokenizer it must be at least {least}"
+            )
         return preprocessor
 
     def preprocessor_options(self, experiment):
@@ -76,7 +80,11 @@ class TextTask(Task):
 
     def check_sources(self, experiment):
         super().check_sources(experiment)
-        check_vocabulary(experiment.config.tokenizer)
+        name, path = experiment.config.tokenizer.name, experiment.config.tokenizer.vocabulary
+        if name != "bytes" and path is None:
+            raise ValueError(f"tokenizer.vocabulary must name a file for tokenizer {name}")
+        if name != "bytes" and not Path(path).is_file():
+            raise ValueError(f"tokenizer.vocabulary is {path!r}, not a file")
 
     def figures(self, model, inputs, labels):
         hidden = model.hidden_states(inputs, False)
@@ -92,22 +100,3 @@ def token_specs(prefix, batch_size, length):
         f"{prefix}token_ids": tf.TensorSpec([batch_size, length], tf.int32),
         f"{prefix}padding_mask": tf.TensorSpec([batch_size, length], tf.bool),
     }
-
-
-def check_token_ids(model, least):
-    """Raises a ValueError if `model.vocabulary_size` is less than the number of token ids."""
-    given = model.vocabulary_size
-    if given is not None and given < least:
-        raise ValueError(
-            f"model.vocabulary_size is {given}; with this tokenizer it must be at least {least}"
-        )
-
-
-def check_vocabulary(tokenizer):
-    """Raises a ValueError if a `TokenizerConfig` does not name the vocabulary that it needs."""
-    if tokenizer.name == "bytes":
-        return
-    if tokenizer.vocabulary is None:
-        raise ValueError(f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}")
-    if not Path(tokenizer.vocabulary).is_file():
-        raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, not a file")
