@@ -6,6 +6,7 @@ a published one or a file in the same folder, and holds only the keys that diffe
 
 import dataclasses
 import difflib
+import re
 from pathlib import Path
 
 import yaml
@@ -57,15 +58,10 @@ def read_summary(name):
     >>> read_summary("cifar10_full")
     'CIFAR-10: full attention.'
     """
-    lines = []
-    with open(find_config(name), encoding="utf-8") as file:
-        for line in file:
-            if not line.startswith("#"):
-                break
-            lines.append(line.strip("# \n"))
-            if lines[-1].endswith("."):
-                break
-    return " ".join(lines)
+    text = find_config(name).read_text(encoding="utf-8")
+    # Up to the first line that ends with a full stop.
+    comment = re.match(r"(#.*\n)*?#.*\.\n|(#.*\n)*", text)[0]
+    return " ".join(line.strip("# ") for line in comment.splitlines())
 
 
 def read_config(name):

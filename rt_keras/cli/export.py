@@ -2,22 +2,6 @@
 
 from rt_keras import options
 
-# The signatures of all models, in the order in which they are listed.
-ORDER = (
-    "score",
-    "score_text",
-    "generate",
-    "translate",
-    "complete",
-    "transcribe",
-    "transcribe_samples",
-    "embed",
-    "answer",
-    "new_state",
-    "score_next",
-    "generate_next",
-)
-
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
@@ -62,9 +46,9 @@ def main(args):
 
 
 def _signatures(path):
-    """Returns the names of a SavedModel's signatures, in the order of `ORDER`."""
+    """Returns the names of a SavedModel's signatures, without those of TensorFlow."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     content = (path / "saved_model.pb").read_bytes()
     (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    return [name for name in ORDER if name in graph.signature_def]
+    return sorted(name for name in graph.signature_def if not name.startswith("__"))

@@ -26,19 +26,14 @@ def task_folder(path):
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
     if (path / "config.json").is_file():
+        config = files.read_json(path / "config.json")
+        name, model_type = config.get("class_name"), config.get("model_type")
+        found = f"only a {name}" if name else f"a model of type {model_type!r}"
         raise FileNotFoundError(
-            f"{path} holds {_what_is_in(path)}, not a task of rt_keras; `rt-keras adapt` converts "
+            f"{path} holds {found}, not a task of rt_keras; `rt-keras adapt` converts "
             "a pretrained language model to one"
         )
     raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
-
-
-def _what_is_in(folder):
-    """Describes the content of the folder of a model without a task."""
-    config = files.read_json(folder / "config.json")
-    if "class_name" in config:
-        return f"only a {config['class_name']}"
-    return f"a model of type {config.get('model_type')!r}"
 
 
 def class_name(folder):
@@ -62,8 +57,7 @@ def adapted_class(folder, base=None):
     name, adapted = class_name(folder), {cls.__name__: cls for cls in ADAPTED.values()}
     if name not in adapted:
         more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""
-        own = hasattr(models, name)
-        kind = "an adapted model" if own else "a model of rt_keras"
+        kind = "an adapted model" if hasattr(models, name) else "a model of rt_keras"
         raise ValueError(f"{folder} holds a {name}, which is not {kind}{more}")
     if not issubclass(adapted[name], base or tuple(ACCEPTED)):
         accepted = ACCEPTED[base] if base else " and ".join(ACCEPTED.values())

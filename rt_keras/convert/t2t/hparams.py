@@ -206,8 +206,8 @@ def head_groups(h, layer, kind, image_shape=None, token_bias=False):
     if layer < h["sparsity_skip_first"]:
         clusters, local = 0, local + clusters
     block_size = math.prod(h["query_shape"])
-    bias = {"token_bias": ("trainable" if h["token_bias_wt_trainable"] else "fixed")}
-    bias = bias if token_bias else {}
+    trained = "trainable" if h["token_bias_wt_trainable"] else "fixed"
+    bias = {"token_bias": trained if token_bias else None}
 
     def reach(name, of_itself=True):
         return h["max_relative_position"] if h[name] and of_itself else None

@@ -119,24 +119,21 @@ class Task:
 
         Raises:
             FileNotFoundError: if `name` looks like a path that does not exist.
-            ValueError: if the task has no such data set, or does not read folders or files.
+            ValueError: if the task has no such data set, or does not read files.
         """
         if name in self.data_sets:
             return {"name": name}
         folder_sets = list(self.data_sets.folders)
-        if folder_sets and Path(name).is_dir():
+        if Path(name).is_dir():
             kept = used if used in folder_sets and used != self.file_set else folder_sets[0]
             return {"name": kept, "directory": str(name)}
         if self.file_set and Path(name).is_file():
             return {"name": self.file_set, "directory": str(name)}
-        named = (("folder", folder_sets), ("text file", self.file_set))
-        kinds = [kind for kind, sets in named if sets]
-        if kinds and os.sep in name and not Path(name).exists():
-            raise FileNotFoundError(f"--data is {name}; there is no such {' or '.join(kinds)}")
-        folder = f" or a {' or '.join(kinds)}" if kinds else ""
-        raise ValueError(
-            f"--data is {name!r}; for kind {self.kind} it must be {self.data_sets.words}{folder}"
-        )
+        kinds = "folder or text file" if self.file_set else "folder"
+        if os.sep in name and not Path(name).exists():
+            raise FileNotFoundError(f"--data is {name}; there is no such {kinds}")
+        sets = f"{self.data_sets.words} or a {kinds}"
+        raise ValueError(f"--data is {name!r}; for kind {self.kind} it must be {sets}")
 
     # The data.
 
