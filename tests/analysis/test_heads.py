@@ -57,6 +57,11 @@ def test_means_and_deviations_are_those_of_a_loop():
         assert row["std"] == pytest.approx(np.std(values), abs=1e-6)
 
 
+def test_a_layer_must_have_two_heads():
+    with pytest.raises(ValueError, match="a layer with two heads to compare"):
+        heads.measure(backbone([LocalHeads(1, 4)]), [batch(0)])
+
+
 def test_padding_does_not_count():
     model, inputs = backbone([LocalHeads(2, 4)]), batch(0)
     inputs["padding_mask"] = keras.ops.cast(keras.ops.arange(10)[None] < 7, "int32")

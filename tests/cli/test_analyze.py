@@ -3,24 +3,8 @@ import math
 
 import pytest
 
-from rt_keras.data import ByteTokenizer
-from rt_keras.layers import FullHeads
-from rt_keras.models import (
-    RoutingTransformerBackbone,
-    RoutingTransformerCausalLM,
-    RoutingTransformerCausalLMPreprocessor,
-)
 from tests.cli.checks import assert_one_line
 from tests.models.adapted.llama_folder import write_llama
-
-
-@pytest.fixture
-def one_full_head(tmp_path):
-    """The folder of a model with one head, which does not route."""
-    preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=32)
-    backbone = RoutingTransformerBackbone(258, 1, 8, 8, [FullHeads(1)])
-    RoutingTransformerCausalLM(backbone, preprocessor).save_to_preset(tmp_path / "full")
-    return tmp_path / "full"
 
 
 @pytest.mark.slow
@@ -60,18 +44,6 @@ def test_clusters_are_listed_and_drawn(run, tiny_run, tmp_path):
     for head in heads:
         assert sum(head["loads"]) == pytest.approx(len(head["loads"]))
         assert f"{head['of']}: entropy {head['entropy']:.2f}" in output
-
-
-@pytest.mark.parametrize(
-    "command, part",
-    [
-        ("heads", "a layer with two heads"),
-        ("clusters", "heads with clusters, such as RoutingHeads"),
-    ],
-)
-def test_a_model_without_such_heads_is_refused(run, one_full_head, books, command, part):
-    status, _, error = run("analyze", command, "--model", one_full_head, "--data", books)
-    assert_one_line(status, error, part)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,7 @@ def test_convert_writes_a_preset_or_one_line(run, tmp_path):
     hparams.write_text(json.dumps(case.hparams))
     output, figures = tmp_path / "preset", tmp_path / "figures.json"
     command = ["convert", "t2t", "--hparams", hparams, "--output", output, "--num-classes", 10]
-    command += [
-        "--image-shape",
-        *case.options["image_shape"],
-        "--num-classes",
-        10,
-        "--json",
-        figures,
-    ]
+    command += ["--image-shape", *case.options["image_shape"], "--json", figures]
     status, _, error = run(*command, "--checkpoint", tmp_path / "missing")
     assert_one_line(status, error, "there is no checkpoint")
     assert not output.exists() and not figures.exists()

@@ -22,9 +22,7 @@ def local(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
-    relative_embeddings=None,
-    relative_values=None,
+    **terms,
 ):
     """Local attention: a query without keys gets the mean of its window; queries have no mask.
 
@@ -54,17 +52,8 @@ def local(
             for j, distance in pairs
             if j < keys and (j <= i or not causal) and real(key_mask, b, j)
         ]
-        output[b, h, i] = attend_row(
-            query,
-            key,
-            value,
-            (b, h, i),
-            seen or pairs,
-            relative_embeddings,
-            relative_values,
-            token_bias,
-            equal=not seen,
-        )
+        row = query, key, value, (b, h, i)
+        output[b, h, i] = attend_row(*row, seen or pairs, equal=not seen, **terms)
     return output
 
 
@@ -93,8 +82,7 @@ def clustered(
     query_mask=None,
     key_mask=None,
     token_bias=None,
-    relative_embeddings=None,
-    relative_values=None,
+    **terms,
 ):
     """Attention in clusters, causal by rank in the cluster, of sequences padded to blocks."""
     length, keys = query.shape[2], value.shape[2]
@@ -107,7 +95,7 @@ def clustered(
     key = normalize(filled(query * scale if key is None else key))
     query = normalize(filled(query * scale))
     if token_bias is not None:
-        token_bias = np.pad(token_bias, [(0, 0), (0, -keys % block_size)])
+        terms["token_bias"] = np.pad(token_bias, [(0, 0), (0, -keys % block_size)])
     total = np.zeros(query.shape[:3] + value.shape[3:])
     count = np.zeros(query.shape[:3] + (1,))
     for b, h, c in np.ndindex(*query.shape[:2], num_clusters):
@@ -121,18 +109,9 @@ def clustered(
                 for j, distance in pairs
                 if j < keys and real(key_mask, b, j) and (distance >= 0 or not causal)
             ]
-            total[b, h, i] += attend_row(
-                query,
-                key,
-                value,
-                (b, h, i),
-                seen or pairs,
-                relative_embeddings,
-                relative_values,
-                token_bias,
-                scale=1.0,
-                equal=not seen,
-            )
+            row = query, key, value, (b, h, i)
+            found = attend_row(*row, seen or pairs, scale=1.0, equal=not seen, **terms)
+            total[b, h, i] += found
             count[b, h, i] += 1
     return (total / (count + 0.01))[:, :, :length]
 
@@ -143,8 +122,8 @@ def attend_row(
     value,
     row,
     pairs,
-    relative_embeddings,
-    relative_values,
+    relative_embeddings=None,
+    relative_values=None,
     token_bias=None,
     scale=None,
     equal=False,

@@ -79,11 +79,6 @@ def test_the_preprocessor_fits_the_model(settings):
     assert type(model) is TASK.model_class and model.backbone.num_mel_bins == 8
     assert (made.preprocessor.sequence_length, made.preprocessor.label_length) == (10, 7)
     assert made.task.tokens(made) == 10
-    folder = settings["data.directory"]
-    assert TASK.data_named("librispeech") == {"name": "librispeech"}
-    assert TASK.data_named(folder) == {"name": "speech_folder", "directory": folder}
-    with pytest.raises(ValueError, match="for kind ctc it must be speech_folder or one of libri"):
-        TASK.data_named("pg19")
 
 
 def test_recordings_are_joined_to_fill_sequences(settings):
@@ -154,13 +149,7 @@ def test_errors_of_texts_are_counted_over_all_recordings(settings, seconds):
 
 
 @pytest.mark.slow
-def test_what_is_missing_is_named(settings):
-    no_folder = make_config({**settings, "data.directory": None})
-    with pytest.raises(ValueError, match="data.directory must name the folder for data speech_fol"):
-        TASK.check_sources(experiment.Experiment(no_folder))
-    few = experiment.Experiment(make_config({**settings, "model.vocabulary_size": 20}))
-    with pytest.raises(ValueError, match="model.vocabulary_size"):
-        assert few.preprocessor
+def test_a_split_without_recordings_that_fit_is_named(settings):
     made, model = new_model({**settings, "data.label_length": 1})
     with pytest.raises(ValueError, match="validation split of speech_folder has no recordings"):
         validation_batches(made, model, model.distribute_strategy)

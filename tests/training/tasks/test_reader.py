@@ -9,10 +9,8 @@ import tensorflow as tf
 from rt_keras.cli import main
 from rt_keras.training import experiment, run
 from rt_keras.training.config import make_config
-from rt_keras.training.tasks import TASKS
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
-TASK = TASKS["reader"]
 LENGTHS = {"num_passages": 2, "passage_length": 10, "question_length": 8, "answer_length": 6}
 
 
@@ -51,8 +49,6 @@ def test_the_preprocessor_has_the_lengths_of_the_configuration(settings):
     made = experiment.Experiment(make_config(settings))
     assert {name: getattr(made.preprocessor, name) for name in LENGTHS} == LENGTHS
     assert made.preprocessor.sequence_length == made.task.length(made) == 1 + 2 * 11 + 9 + 7
-    folder = settings["data.directory"]
-    assert TASK.data_named(folder) == {"name": "question_folder", "directory": folder}
 
 
 def test_examples_have_the_best_passages_and_the_first_answer(settings):

@@ -75,10 +75,6 @@ def test_the_model_has_the_options_of_the_configuration(settings):
     assert type(model) is TASK.model_class
     assert (model.temperature, model.pooling, model.projection_dim) == (0.5, "first", 8)
     assert model.question_length == 12 and made.preprocessor.sequence_length == 16
-    folder = settings["data.directory"]
-    assert TASK.data_named(folder) == {"name": "question_folder", "directory": folder}
-    with pytest.raises(ValueError, match="--data is"):
-        TASK.data_named(f"{folder}/train.jsonl")
 
 
 def test_more_negatives_than_there_are_is_an_error(settings):
