@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import rt_keras
-from rt_keras import extras
 from rt_keras.analysis import attention_map
 
 ROOT = Path(__file__).parents[1]
@@ -161,16 +160,6 @@ def test_links_of_the_description_are_absolute_where_the_address_is_known(monkey
     assert "](https://code.example/rt_keras/blob/main/docs/start.md)" in shown
     assert "](https://code.example/rt_keras/raw/main/docs/pictures/" in shown
     assert not re.search(r"\]\((?!https:)", shown)
-
-
-def test_the_error_names_the_extra_and_the_package():
-    message = r"^Drawing needs the extra `plot`: pip install 'rt_keras\[plot\]' \(No module named"
-    with (
-        pytest.raises(ModuleNotFoundError, match=message) as caught,
-        extras.needed("plot", "Drawing"),
-    ):
-        import no_such_package  # noqa: F401
-    assert caught.value.name == "no_such_package"
 
 
 def test_data_sets_and_drawing_name_their_extras(monkeypatch, tmp_path):

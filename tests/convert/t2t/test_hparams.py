@@ -92,16 +92,6 @@ def test_pre_norm_and_post_norm(before, after, rate, pre_norm):
     assert t2t_hparams.normalize_first(t2t_hparams.read_hparams(given)) is pre_norm
 
 
-def test_files_that_are_refused(tmp_path):
-    path = tmp_path / "hparams.json"
-    for content, message in (("{", "it is not JSON"), ("[]", "it holds no JSON object")):
-        path.write_text(content)
-        with pytest.raises(ValueError, match=message):
-            t2t_hparams.read_hparams(path)
-    with pytest.raises(FileNotFoundError):
-        t2t_hparams.read_hparams(tmp_path / "missing.json")
-
-
 def test_layers_before_routing_are_local():
     h = t2t_hparams.read_hparams(
         {
