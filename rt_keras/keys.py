@@ -72,7 +72,12 @@ def check(name, value, allowed):
     ValueError: dropout must be at least 0 and below 1. Received: dropout=1.5
     """
     if not allowed.holds(value):
-        raise ValueError(f"{name} must be {allowed.text}. Received: {name}={value!r}")
+        raise wrong_value(name, allowed.text, value)
+
+
+def wrong_value(name, needed, value):
+    """Returns the error for the value of an argument, given in words what it must be."""
+    return ValueError(f"{name} must be {needed}. Received: {name}={value!r}")
 
 
 def key(default, meaning, allowed=None):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one, whole_batches
 from rt_keras.data.order import rows_of_share, shuffled
 from rt_keras.data.packing import PackedText, before, check_whole, length_after, starting
-from rt_keras.keys import SHARE_BELOW_1, check
+from rt_keras.keys import SHARE_BELOW_1, check, wrong_value
 
 # Number of tokens read at once in the search for document starts.
 SCANNED_TOKENS = 2**24
@@ -84,9 +84,7 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, s
     check_at_least_one(sequence_length=sequence_length, batch_size=batch_size, stride=stride)
     length = length_after(start_token_id, sequence_length)
     if stride > length:
-        raise ValueError(
-            f"stride must be at most {length}, the length of a window. Received: stride={stride}"
-        )
+        raise wrong_value("stride", f"at most {length}, the length of a window", stride)
     windows = _windows(documents, tokenizer, length, stride, before(tokenizer, start_token_id))
     windows = windows.map(lambda *window: window[:3])
     if start_token_id is not None:

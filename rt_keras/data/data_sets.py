@@ -4,6 +4,8 @@ import dataclasses
 import importlib
 import re
 
+from rt_keras.keys import wrong_value
+
 
 @dataclasses.dataclass(frozen=True)
 class DataSets:
@@ -52,15 +54,12 @@ class DataSets:
                 does not take one.
         """
         if name not in self:
-            raise ValueError(f"name must be {self.words}. Received: name={name!r}")
+            raise wrong_value("name", self.words, name)
         if name in self.folders and directory is None:
-            raise ValueError(f"directory must be the path to read for {name}. Received: None")
+            raise wrong_value("directory", f"the path to read for {name}", None)
         if name not in self.folders and directory is not None:
             others = ", ".join(self.folders) or "other data"
-            raise ValueError(
-                f"directory must be None for {name}; it is for {others}. Received: "
-                f"directory={str(directory)!r}"
-            )
+            raise wrong_value("directory", f"None for {name}; it is for {others}", str(directory))
         own = self.folders | self.installed
         if name not in own:
             from rt_keras.data import tfds_sets

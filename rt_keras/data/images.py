@@ -5,6 +5,7 @@ import tensorflow as tf
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
+from rt_keras.keys import wrong_value
 
 # Image shape of each set.
 SHAPES = {
@@ -165,10 +166,7 @@ def _columns(images, class_conditional):
     """Selects the images, and their labels if `class_conditional`."""
     names = ("images", "labels") if class_conditional else ("images",)
     if class_conditional and "labels" not in images.element_spec:
-        raise ValueError(
-            "class_conditional must be False for images without labels. Received: "
-            "class_conditional=True"
-        )
+        raise wrong_value("class_conditional", "False for images without labels", True)
     return images.map(lambda example: {name: example[name] for name in names})
 
 

@@ -61,23 +61,19 @@ class Kilt(QuestionFolder):
         paths = (path for path in sorted(self.directory.iterdir()) if path.is_file())
         found = [match for path in paths if (match := FILE.fullmatch(path.name))]
         if not found:
-            raise wrong_folder(
-                "directory must hold files of KILT, such as eli5-train-kilt.jsonl", self.directory
-            )
+            problem = "directory must hold files of KILT, such as eli5-train-kilt.jsonl"
+            raise wrong_folder(problem, self.directory)
         sets = sorted({match["set"] for match in found})
         if len(sets) > 1:
-            raise ValueError(
-                f"directory must hold one data set of KILT. Received: {', '.join(sets)} in "
-                f"directory={str(self.directory)!r}"
-            )
+            problem = f"directory must hold one data set of KILT, not {', '.join(sets)}"
+            raise wrong_folder(problem, self.directory, ValueError)
         files = {}
         for match in found:
             split = NAMES[match["split"]]
             if split in files:
-                raise ValueError(
-                    f"directory must hold one file for the split {split}. Received: "
-                    f"{files[split][0]}, {match[0]} in directory={str(self.directory)!r}"
-                )
+                both = f"{files[split][0]}, {match[0]}"
+                problem = f"directory must hold one file for the split {split}, not {both}"
+                raise wrong_folder(problem, self.directory, ValueError)
             files[split] = [match[0]]
         return {split: files[split] for split in SPLITS if split in files}
 

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
+from rt_keras.keys import wrong_value
 
 # TensorFlow's `index_shuffle` uses 4 rounds. With these, neighbors stay near each other and passes
 # over a million examples resemble one another; with 12 or more, neither is measurable.
@@ -41,7 +42,7 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
     check_at_least_one(count=count, batch_size=batch_size)
     rows = rows_of_share(batch_size, share)
     if first_batch < 0:
-        raise ValueError(f"first_batch must be at least 0. Received: first_batch={first_batch}")
+        raise wrong_value("first_batch", "at least 0", first_batch)
     worker, _ = share
 
     def numbers(batch):
@@ -85,10 +86,8 @@ def rows_of_share(batch_size, share):
     """
     worker, workers = share
     if not 0 <= worker < workers:
-        raise ValueError(
-            "share must be (worker, workers), the index of a worker and the number of workers. "
-            f"Received: share={share}"
-        )
+        needed = "(worker, workers), the index of a worker and the number of workers"
+        raise wrong_value("share", needed, share)
     if batch_size % workers:
         raise ValueError(
             f"batch_size (data.batch_size) must be a multiple of the number of workers, {workers}. "

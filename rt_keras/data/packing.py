@@ -26,6 +26,7 @@ from rt_keras.data import shards
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.order import batches_of_numbers
 from rt_keras.data.tokenizer import fingerprint
+from rt_keras.keys import wrong_value
 
 # Tokens per file: these are held in memory, and lost if packing is interrupted.
 SHARD_TOKENS = 2**26
@@ -295,10 +296,7 @@ def length_after(start_token_id, sequence_length):
     if start_token_id is None:
         return sequence_length
     if sequence_length < 2:
-        raise ValueError(
-            "sequence_length must be at least 2 with a start token. Received: "
-            f"sequence_length={sequence_length}"
-        )
+        raise wrong_value("sequence_length", "at least 2 with a start token", sequence_length)
     return sequence_length - 1
 
 

@@ -1,6 +1,7 @@
 """A folder of parallel text files as a TensorFlow dataset of pairs."""
 
 from rt_keras import extras
+from rt_keras.data.folder_files import wrong_folder
 from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
@@ -57,15 +58,11 @@ class PairsFolder(TextFolder):
             if not missing:
                 files[split] = names
             elif len(missing) == 1:
-                raise FileNotFoundError(
-                    f"directory must hold both {' and '.join(names)} or neither. {missing[0]} is "
-                    f"missing in directory={str(self.directory)!r}"
-                )
+                problem = f"directory must hold both {' and '.join(names)}, or neither"
+                raise wrong_folder(f"{problem}; {missing[0]} is missing", self.directory)
         if not files:
-            raise FileNotFoundError(
-                "directory must hold train.source and train.target, or such files for validation "
-                f"or test. Received: directory={str(self.directory)!r}"
-            )
+            problem = "train.source and train.target, or such files for validation or test"
+            raise wrong_folder(f"directory must hold {problem}", self.directory)
         return files
 
     def _split_generators(self, dl_manager):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rt_keras import extras, files
 from rt_keras.data.text_folder import SPLITS, TextFolder
+from rt_keras.keys import wrong_value
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -31,9 +32,7 @@ def named(name, data_dir=None):
     try:
         return tfds.builder(name, data_dir=data_dir)
     except ValueError as error:  # Its message lists hundreds of sets.
-        raise ValueError(
-            f"name must be a set of TensorFlow Datasets. Received: name={name!r}"
-        ) from error
+        raise wrong_value("name", "a set of TensorFlow Datasets", name) from error
 
 
 def prepare(builder):
@@ -85,9 +84,7 @@ def _prepared_once(builder):
 def _folder(builder):
     """Returns the folder that holds the prepared versions of a set."""
     if "://" in str(builder.data_dir):
-        raise ValueError(
-            f"data_dir must be a folder on this machine. Received: data_dir={builder.data_dir}"
-        )
+        raise wrong_value("data_dir", "a folder on this machine", str(builder.data_dir))
     return Path(builder.data_dir).parent
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.keras_internals import SpecialTokens, add_special_token
+from rt_keras.keys import wrong_value
 
 
 class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
@@ -55,10 +56,8 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
         for name in ("pad_token", "end_token"):
             token = getattr(self, name)
             if token not in vocabulary:
-                raise ValueError(
-                    f"{name} must be one of the {len(vocabulary)} entries of the vocabulary. "
-                    f"Received: {name}={token!r}"
-                )
+                needed = f"one of the {len(vocabulary)} entries of the vocabulary"
+                raise wrong_value(name, needed, token)
 
     def get_config(self):
         own = {name: getattr(self, name) for name in self.config_names}
@@ -137,16 +136,14 @@ class ListTokenizer(TextTokenizer):
     def id_to_token(self, id):
         """Returns the token of an id."""
         if not 0 <= id < self.vocabulary_size():
-            raise ValueError(
-                f"id must be from 0 to {self.vocabulary_size() - 1}. Received: id={id}"
-            )
+            raise wrong_value("id", f"from 0 to {self.vocabulary_size() - 1}", id)
         return self._vocabulary[id]
 
     def token_to_id(self, token):
         """Returns the id of a token."""
         vocabulary = self.get_vocabulary()
         if token not in vocabulary:
-            raise ValueError(f"token must be {self.known}. Received: token={token!r}")
+            raise wrong_value("token", self.known, token)
         return vocabulary.index(token)
 
     def tokenize(self, inputs):

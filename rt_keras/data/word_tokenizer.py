@@ -10,6 +10,7 @@ from rt_keras import files
 from rt_keras.data.folder_files import read_utf8
 from rt_keras.data.tokenizer import ListTokenizer
 from rt_keras.keras_internals import find_special_tokens
+from rt_keras.keys import wrong_value
 
 FILE_NAME = "vocabulary.txt"
 
@@ -85,10 +86,8 @@ class WordTokenizer(ListTokenizer):
             raise ValueError(f"vocabulary must contain each word once. Received: {word!r} twice")
         find_special_tokens(self)
         if self.oov_token not in places:
-            raise ValueError(
-                f"oov_token must be one of the {len(vocabulary)} entries of the vocabulary. "
-                f"Received: oov_token={self.oov_token!r}"
-            )
+            needed = f"one of the {len(vocabulary)} entries of the vocabulary"
+            raise wrong_value("oov_token", needed, self.oov_token)
         self._oov = places[self.oov_token]
         known = [word for word in vocabulary if word not in (self.pad_token, self.end_token)]
         with tf.init_scope(), tf.device("cpu"):

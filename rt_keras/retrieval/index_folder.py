@@ -14,6 +14,7 @@ from rt_keras import files, progress
 from rt_keras.data import read_documents, shards
 from rt_keras.data.document_source import text_of
 from rt_keras.data.folder_files import list_files
+from rt_keras.keys import wrong_value
 from rt_keras.retrieval.exact_index import ExactIndex
 from rt_keras.retrieval.passages import check_lengths, cut
 from rt_keras.training.experiment import load_model
@@ -88,10 +89,8 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
     length = longest if length is None else length
     check_lengths(length, overlap)
     if length > longest:
-        raise ValueError(
-            f"length must be at most {longest}, the tokens that the retriever sees of a passage. "
-            f"Received: length={length}"
-        )
+        needed = f"at most {longest}, the tokens that the retriever sees of a passage"
+        raise wrong_value("length", needed, length)
     contents = {
         "unit": "passages",
         "retriever": sum_of_retriever(retriever),
@@ -103,7 +102,7 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
 
     if Path(documents).resolve() in folder.resolve().parents:
         # Its vocabulary may be a .txt file.
-        raise ValueError(f"folder must be outside of the documents. Received: {str(folder)!r}")
+        raise wrong_value("folder", "outside of the documents", str(folder))
 
     def read(first):
         passages = _passages(documents, preprocessor.tokenizer, length, overlap)
@@ -234,7 +233,7 @@ class Index:
             ValueError: if a question is empty, or `questions` is a string.
         """
         if isinstance(questions, str):
-            raise ValueError(f"questions must be a list of strings. Received: {questions!r}")
+            raise wrong_value("questions", "a list of strings", questions)
         for question in questions:
             if not question.strip():
                 raise ValueError(f"a question must not be empty. Received: {question!r}")

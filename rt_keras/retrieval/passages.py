@@ -4,6 +4,7 @@ import re
 
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
 from rt_keras.layers.head_group import positive_int
 
 # A word with the white space before it.
@@ -90,10 +91,8 @@ def check_lengths(length, overlap):
     """Raises a ValueError if the lengths of passages are out of range."""
     positive_int("length", length)
     if not 0 <= overlap < length:
-        raise ValueError(
-            f"overlap must be from 0 to {length - 1}, below the length of a passage. Received: "
-            f"overlap={overlap}"
-        )
+        needed = f"from 0 to {length - 1}, below the length of a passage"
+        raise wrong_value("overlap", needed, overlap)
 
 
 def _ranges(counts, length, overlap):

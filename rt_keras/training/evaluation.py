@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import progress
+from rt_keras.keys import wrong_value
 from rt_keras.models.training import is_replicated
 from rt_keras.training.batches import shared_batches
 from rt_keras.training.stateful_scores import bits_by_position, stateful_sums
@@ -90,11 +91,9 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
 
 def _check_context(task, context, stride):
     if context not in CONTEXTS:
-        raise ValueError(f"context must be one of {CONTEXTS}. Received: context={context!r}")
+        raise wrong_value("context", f"one of {CONTEXTS}", context)
     if context != "window" and not task.continues_text:
-        raise ValueError(
-            f"context must be 'window' for a model of kind {task.kind}. Received: {context!r}"
-        )
+        raise wrong_value("context", f"'window' for a model of kind {task.kind}", context)
     if stride is not None and context != "sliding":
         raise ValueError(
             f"stride needs context='sliding'. Received: stride={stride}, context={context!r}"

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from rt_keras.keys import wrong_value
+
 
 def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
     """Creates a learning rate schedule with linear warm-up from 0.
@@ -45,10 +47,7 @@ def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
             decay_steps=max(warmup_steps, 1),
             end_learning_rate=peak,
         )
-    raise ValueError(
-        "name must be one of constant, cosine, inverse_sqrt, held_inverse_sqrt. "
-        f"Received: name={name!r}"
-    )
+    raise wrong_value("name", "one of constant, cosine, inverse_sqrt, held_inverse_sqrt", name)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -47,7 +47,7 @@ def test_a_split_that_is_wrong_is_told_and_nothing_is_left_of_it(folder):
 
 def test_files_that_are_missing(folder):
     (folder / "train.target").unlink()
-    with pytest.raises(FileNotFoundError, match="or neither. train.target is missing"):
+    with pytest.raises(FileNotFoundError, match="or neither; train.target is missing"):
         PairsFolder(folder)
     (folder / "train.source").unlink()
     with pytest.raises(FileNotFoundError, match="must hold train.source and train.target, or"):

@@ -5,6 +5,7 @@ import contextvars
 
 import keras
 
+from rt_keras.keys import wrong_value
 from rt_keras.layers.head_group import HeadGroup
 
 TOKEN_BIASES = (None, "fixed", "trainable")
@@ -61,9 +62,7 @@ class TokenBias(HeadGroup):
     def __init__(self, *args, token_bias=None, **kwargs):
         super().__init__(*args, **kwargs)
         if token_bias not in TOKEN_BIASES:
-            raise ValueError(
-                f"token_bias must be one of {TOKEN_BIASES}. Received: token_bias={token_bias!r}"
-            )
+            raise wrong_value("token_bias", f"one of {TOKEN_BIASES}", token_bias)
         self.token_bias = token_bias
         self.token_bias_weight = None
 
