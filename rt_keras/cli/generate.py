@@ -34,10 +34,8 @@ def add_arguments(parser):
 
 def _add_text_arguments(group):
     texts = {
-        "--prompt TEXT": "the text to continue or, for an encoder-decoder, to translate; several "
-        "texts form one batch",
-        "--stop TOKEN": "tokens that end a text, as spelled in the vocabulary (default: end of "
-        "text)",
+        "--prompt TEXT": "the text to continue or to translate; several texts form one batch",
+        "--stop TOKEN": "tokens of the vocabulary that end a text (default: end of text)",
     }
     options.add_options(group, texts, nargs="+")
     meaning = "print the text while it is generated, for one prompt of a causal model"
@@ -45,8 +43,7 @@ def _add_text_arguments(group):
     meaning = "method that chooses the next token (default: random)"
     options.add_options(group, {"--sampler": meaning}, choices=SAMPLERS)
     numbers = {
-        "--max-length N": "maximum number of tokens, including the prompt and the start token "
-        "(default: 256)",
+        "--max-length N": "maximum number of tokens, the start and the prompt too (default: 256)",
         "--top-k K": "number of most likely tokens from which top_k, top_p and contrastive choose "
         "(default: 5, all, 5)",
         "--num-beams N": "number of beams of beam search (default: 5)",

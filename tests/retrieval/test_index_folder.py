@@ -97,7 +97,7 @@ def test_the_best_passages_are_found_first(built, retriever):
     with pytest.raises(ValueError, match="question must not be empty. Received: ' '"):
         index.search(["a", " "], 1)
     assert index.search([], 1) == []
-    with pytest.raises(ValueError, match="questions must be a list of strings. Received: questions='why'"):
+    with pytest.raises(ValueError, match="must be a list of strings. Received: questions='why'"):
         index.search("why", 1)
 
 

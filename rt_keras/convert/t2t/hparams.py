@@ -206,6 +206,7 @@ def head_groups(h, layer, kind, image_shape=None, token_bias=False):
     if layer < h["sparsity_skip_first"]:
         clusters, local = 0, local + clusters
     block_size = math.prod(h["query_shape"])
+    sizes = h["sparsity_cluster_size"], h["sparsity_cluster_attention_window"], block_size
     trained = "trainable" if h["token_bias_wt_trainable"] else "fixed"
     bias = {"token_bias": trained if token_bias else None}
 
@@ -215,41 +216,22 @@ def head_groups(h, layer, kind, image_shape=None, token_bias=False):
     groups = []
     if clusters:
         relative = reach("sparsity_cluster_relative", kind != "cross")
-        groups.append(_cluster_heads(h, clusters, kind, relative, block_size, bias))
-    if h["sparsity_cluster_strided_num_heads"]:
-        groups.append(
-            t2t.T2TClusterStridedHeads(
-                h["sparsity_cluster_strided_num_heads"],
-                h["sparsity_cluster_size"],
-                h["sparsity_cluster_attention_window"],
-                block_size,
-                max_relative_distance=reach("sparsity_cluster_strided_relative"),
-                # That code does not pass beta to these heads.
-                commitment_weight=1e-4,
-                **bias,
-            )
-        )
-    if h["sparsity_strided_num_heads"]:
-        groups.append(
-            t2t.T2TStridedHeads(
-                h["sparsity_strided_num_heads"],
-                block_size,
-                max_relative_distance=reach("sparsity_strided_relative"),
-            )
-        )
+        options = {"share_qk": h["share_qk"] and kind == "decoder", **bias}
+        cls = t2t.T2THashedHeads if h["hash_items"] else t2t.T2TRoutingHeads
+        options |= {} if h["hash_items"] else {"commitment_weight": h["beta"]}
+        groups.append(cls(clusters, *sizes, max_relative_distance=relative, **options))
+    if count := h["sparsity_cluster_strided_num_heads"]:
+        relative = reach("sparsity_cluster_strided_relative")
+        # That code does not pass beta to these heads.
+        options = {"max_relative_distance": relative, "commitment_weight": 1e-4, **bias}
+        groups.append(t2t.T2TClusterStridedHeads(count, *sizes, **options))
+    if count := h["sparsity_strided_num_heads"]:
+        relative = reach("sparsity_strided_relative")
+        groups.append(t2t.T2TStridedHeads(count, block_size, max_relative_distance=relative))
     if local:
         relative = reach("local_relative", kind != "cross")
         groups.append(_local_heads(h, local, kind, relative, image_shape, bias))
     return groups
-
-
-def _cluster_heads(h, count, kind, relative, block_size, bias):
-    share_qk = h["share_qk"] and kind == "decoder"
-    options = {"share_qk": share_qk, "max_relative_distance": relative, **bias}
-    sizes = (count, h["sparsity_cluster_size"], h["sparsity_cluster_attention_window"], block_size)
-    if h["hash_items"]:
-        return t2t.T2THashedHeads(*sizes, **options)
-    return t2t.T2TRoutingHeads(*sizes, commitment_weight=h["beta"], **options)
 
 
 def _local_heads(h, count, kind, relative, image_shape, bias):
