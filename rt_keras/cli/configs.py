@@ -50,10 +50,7 @@ def _list_keys():
         key.name: {"default": key.default, "allowed": key.values, "meaning": key.meaning}
         for key in config_keys()
     }
-    rows = [
-        (name, yaml_text(key["default"]), key["allowed"], key["meaning"])
-        for name, key in found.items()
-    ]
+    rows = [(x, yaml_text(y["default"]), y["allowed"], y["meaning"]) for x, y in found.items()]
     print(table({"key": "", "default": "", "allowed": "", "meaning": ""}, rows))
     return found
 

@@ -4,6 +4,7 @@ The files are in the ArrayRecord format, which has an index of its records. Each
 `tf.train.Example` with the bytes of each tensor.
 """
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -91,12 +92,9 @@ def _save(path, records):
     with extras.needed("train", "Packing examples"):
         from array_record.python.array_record_module import ArrayRecordWriter
 
-    writer = ArrayRecordWriter(str(path), "group_size:1")
-    try:
+    with contextlib.closing(ArrayRecordWriter(str(path), "group_size:1")) as writer:
         for record in records:
             writer.write(record)
-    finally:
-        writer.close()
 
 
 def packed_strings(packed, name):

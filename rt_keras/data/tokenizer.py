@@ -257,13 +257,9 @@ def check_strings(name, strings, needs_utf8):
             elif needs_utf8:
                 string.decode("utf-8")
         except UnicodeError as error:
-            raise ValueError(
-                f"{one} must be valid UTF-8. Received: {_shortened(string)} ({error.reason})"
-            ) from None
-
-
-def _shortened(string):
-    return repr(string) if len(string) <= 80 else f"{string[:80]!r}..."
+            given = repr(string) if len(string) <= 80 else f"{string[:80]!r}..."
+            needed = f"{one} must be valid UTF-8"
+            raise ValueError(f"{needed}. Received: {given} ({error.reason})") from None
 
 
 def batch_of_strings(strings):

@@ -35,9 +35,7 @@ class ModelConfig(ModelSection):
     """The model: see the backbone of its kind in `rt_keras.models`."""
 
     kind: str = key("causal_lm", "the task of the model", one_of(*TASKS))
-    preset: str | None = key(
-        None, "folder of a run or a preset with the initial weights, null for random weights"
-    )
+    preset: str | None = key(None, "folder of a run or preset with initial weights, or null")
     hparams: str | None = key(
         None,
         "hyperparameters of the paper authors' code, by which rt_keras.convert builds the model: a "
@@ -69,9 +67,7 @@ class DataConfig:
     directory: str | None = key(None, "the folder or file to read, for data sets that need one")
     data_dir: str | None = key(None, "folder of prepared data sets, null for the default of TFDS")
     reverse: bool = key(False, "whether to predict the first text of a pair from the second")
-    sequence_length: int = key(
-        2048, "tokens in a sequence, or positions of 40 ms of a sound", AT_LEAST_1
-    )
+    sequence_length: int = key(2048, "tokens, or positions of 40 ms, in a sequence", AT_LEAST_1)
     encoder_sequence_length: int | None = key(
         None, "tokens in a sequence of the encoder, null for sequence_length", AT_LEAST_1
     )
@@ -82,15 +78,9 @@ class DataConfig:
     passage_length: int = key(288, "maximum number of tokens in a passage of a reader", AT_LEAST_1)
     question_length: int = key(64, "maximum number of tokens in a question", AT_LEAST_1)
     answer_length: int = key(256, "maximum number of tokens in an answer of a reader", AT_LEAST_1)
-    num_negatives: int = key(
-        0, "passages that do not answer a question, beside those of other questions", AT_LEAST_0
-    )
-    join_clips: bool = key(
-        False, "whether to join consecutive sounds to longer ones that fill the sequences"
-    )
-    num_buckets: int = key(
-        1, "groups of sounds of similar lengths, of which each batch has one", AT_LEAST_1
-    )
+    num_negatives: int = key(0, "passages of a question that do not answer it", AT_LEAST_0)
+    join_clips: bool = key(False, "whether to join consecutive sounds to fill the sequences")
+    num_buckets: int = key(1, "groups of sounds by length; each batch is from one", AT_LEAST_1)
     speed_perturbation: float = key(
         0.0, "share of its speed by which each sound is also slower and faster", SHARE_BELOW_1
     )
@@ -110,9 +100,7 @@ class OptimizerConfig:
     l2_weight: float = key(
         0.0, "L2 penalty: half of this times the squares of all weights but biases", NOT_NEGATIVE
     )
-    global_clipnorm: float | None = key(
-        1.0, "maximum global norm of the gradients, null for no clipping", POSITIVE
-    )
+    global_clipnorm: float | None = key(1.0, "maximum global norm of gradients, or null", POSITIVE)
 
 
 @dataclasses.dataclass
@@ -135,9 +123,7 @@ class CentroidsConfig:
     decay: float = key(0.999, "decay rate of the moving average", SHARE_BELOW_1)
     update: str = key("mean", "mean as in the paper, count as in its code", one_of("mean", "count"))
     load_bias_step: float = key(0.1, "step size of the load bias, 0 for none", NOT_NEGATIVE)
-    initialize_from_batch: bool = key(
-        False, "whether centroids are initialized with vectors of the first batch"
-    )
+    initialize_from_batch: bool = key(False, "whether centroids start as vectors of a batch")
     restart_after: int | None = key(
         None, "batches after which an empty cluster restarts, null for never", AT_LEAST_1
     )

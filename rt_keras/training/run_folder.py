@@ -44,20 +44,17 @@ def check(output, experiment, resume, overwrite):
     saved = output / "config.yaml"
     if resume and overwrite:
         raise ValueError("resume and overwrite are mutually exclusive: continue or delete the run")
-    if not saved.exists():
-        if resume and resume != "auto":
-            raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
+    if not saved.exists() and resume and resume != "auto":
+        raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
+    if not saved.exists() or overwrite:
         return None
-    if resume:
-        before = config_lib.load_config(saved)
-        _check_same(experiment.config, before, saved)
-        _check_data(experiment, output)
-        return before
-    if not overwrite:
-        raise FileExistsError(
-            f"{output} already holds a run; --resume continues it, --overwrite deletes it"
-        )
-    return None
+    if not resume:
+        problem = "already holds a run; --resume continues it, --overwrite deletes it"
+        raise FileExistsError(f"{output} {problem}")
+    before = config_lib.load_config(saved)
+    _check_same(experiment.config, before, saved)
+    _check_data(experiment, output)
+    return before
 
 
 def _check_same(config, before, saved):

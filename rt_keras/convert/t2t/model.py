@@ -191,8 +191,12 @@ class T2TModel(keras.Model):
         targets = targets[:, : self.max_target_length]
         tokens = tf.pad(targets[:, :-1], [[0, 0], [1, 0]])
         biases = [inputs.get(f"token_bias_{name}") for name in ("inputs", "targets")]
-        if any(bias is not None for bias in biases):
-            _check_computed_once(self.task.backbone)
+        recomputes = self.task.backbone.block_options["remat"]
+        if recomputes and any(bias is not None for bias in biases):
+            raise ValueError(
+                "A token bias cannot be combined with remat=True: the gradient would recompute "
+                "blocks without it. Received: a token bias and a backbone with remat=True"
+            )
         with token_bias_of(*biases):
             if "inputs" in inputs:
                 return self._seq_2_seq_logits(tokens, inputs["inputs"], training)
@@ -224,12 +228,3 @@ class T2TModel(keras.Model):
     def from_config(cls, config):
         task = keras.saving.deserialize_keras_object(config["task"])
         return cls(**{**config, "task": task})
-
-
-def _check_computed_once(backbone):
-    """Raises a ValueError if the gradient would recompute blocks without the token bias."""
-    if backbone.block_options["remat"]:
-        raise ValueError(
-            "A token bias cannot be combined with remat=True: the gradient would recompute blocks "
-            "without it. Received: a token bias and a backbone with remat=True"
-        )

@@ -1,9 +1,6 @@
 """The task of KerasHub's text embedders with heads of this package."""
 
-import tensorflow as tf
-
 from rt_keras.models.adapted.text_embedder import AdaptedTextEmbedder
-from rt_keras.models.contrastive import shorter
 from rt_keras.training.tasks.adapted_task import AdaptedTask
 from rt_keras.training.tasks.retriever import RetrieverTask
 
@@ -28,7 +25,3 @@ class AdaptedRetrieverTask(AdaptedTask, RetrieverTask):
         model.temperature = experiment.model.temperature
         model.question_length = experiment.data.question_length
         return model
-
-    def text_specs(self, experiment, length):
-        inputs = shorter(experiment.preprocessor, length)(tf.constant([""]))
-        return {name: tf.TensorSpec(x.shape, x.dtype) for name, x in inputs.items()}

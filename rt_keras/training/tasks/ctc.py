@@ -8,14 +8,12 @@ from rt_keras import extras, models
 from rt_keras.data import speech
 from rt_keras.data.batches import filled_batches
 from rt_keras.data.tokenizer import fingerprint
-from rt_keras.models.routing_transformer_speech_embedding import SUBSAMPLING
 from rt_keras.models.routing_transformer_speech_recognizer import (
     CTCLoss,
     decode_labels,
     texts_of_labels,
 )
 from rt_keras.ops.ctc import ctc_loss
-from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import TextTask
 
 
@@ -81,15 +79,10 @@ class CTCTask(TextTask):
         return data_lib.evaluation_speech(examples, preprocessor, batch_size)
 
     def example_spec(self, experiment, batch_size):
-        positions = experiment.data.sequence_length
-        frames = positions * SUBSAMPLING
-        inputs = {
-            "features": tf.TensorSpec([batch_size, frames, experiment.model.speech.num_mel_bins]),
-            "padding_mask": tf.TensorSpec([batch_size, frames], tf.bool),
-        }
-        label_length = experiment.data.label_length or positions
-        _, _, weights = batch_spec(inputs, batch_size)
-        return inputs, tf.TensorSpec([batch_size, label_length], tf.int32), weights
+        nothing = tf.fill([batch_size], "")
+        batch = experiment.preprocessor(nothing, nothing)
+        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
+        return (*specs, tf.TensorSpec([batch_size]))
 
     def loss(self):
         return CTCLoss()

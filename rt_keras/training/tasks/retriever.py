@@ -12,7 +12,7 @@ from rt_keras.data.examples import shuffled_batches
 from rt_keras.data.question_passages import retrieval_pairs
 from rt_keras.models.contrastive import InBatchLoss, found_in_batch, pair_inputs, scores_of_batch
 from rt_keras.training.tasks.task import batch_spec, label_nats
-from rt_keras.training.tasks.text_task import TextTask, token_specs
+from rt_keras.training.tasks.text_task import TextTask
 
 # Numbers of passages among which the right one counts as found.
 RANKS = (1, 5, 20)
@@ -79,19 +79,10 @@ class RetrieverTask(TextTask):
 
     def example_spec(self, experiment, batch_size):
         data = experiment.data
-        passages = self.text_specs(experiment, data.sequence_length)
-        question = self.text_specs(experiment, data.question_length)
-        inputs = {
-            "question": {x: _with_batch(y, batch_size) for x, y in question.items()},
-            "passages": {
-                x: _with_batch(y, batch_size, 1 + data.num_negatives) for x, y in passages.items()
-            },
-        }
-        return batch_spec(inputs, batch_size)
-
-    def text_specs(self, experiment, length):
-        """Returns a dictionary of the `tf.TensorSpec`s of the inputs of one text, `[1, length]`."""
-        return token_specs("", 1, length)
+        # A question, and its passages.
+        texts = (tf.fill([batch_size, *shape], "") for shape in ([], [1 + data.num_negatives]))
+        inputs = pair_inputs(experiment.preprocessor, *texts, data.question_length)
+        return batch_spec(tf.nest.map_structure(tf.TensorSpec.from_tensor, inputs), batch_size)
 
     def loss(self):
         return InBatchLoss()
@@ -122,10 +113,6 @@ class RetrieverTask(TextTask):
         questions = [pair["question"] for pair in pairs]
         queries = model.embed_texts(questions, model.question_length, preprocessor)
         return rank_scores(queries, found, [numbers[text] for text in passages])
-
-
-def _with_batch(spec, *shape):
-    return tf.TensorSpec([*shape, *spec.shape[1:]], spec.dtype)
 
 
 def rank_scores(queries, vectors, right):
