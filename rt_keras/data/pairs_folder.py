@@ -1,11 +1,7 @@
 """A folder of parallel text files as a TensorFlow dataset of pairs."""
 
-from rt_keras import extras
 from rt_keras.data.folder_files import wrong_folder
-from rt_keras.data.text_folder import SPLITS, TextFolder
-
-with extras.needed("train", "Reading data sets"):
-    import tensorflow_datasets as tfds
+from rt_keras.data.text_folder import SPLITS, TEXT, TextFolder
 
 SIDES = ("source", "target")
 
@@ -35,6 +31,7 @@ class PairsFolder(TextFolder):
 
     >>> import tempfile
     >>> from pathlib import Path
+    >>> import tensorflow_datasets as tfds
     >>> folder = Path(tempfile.mkdtemp(), "pairs")
     >>> folder.mkdir()
     >>> _ = (folder / "train.source").write_text("guten Tag\\n")
@@ -47,7 +44,7 @@ class PairsFolder(TextFolder):
     """
 
     split_files = "the files {split}.source and {split}.target"
-    features = {side: tfds.features.Text() for side in SIDES}
+    features = dict.fromkeys(SIDES, TEXT)
     supervised_keys = SIDES
 
     def _files_by_split(self):

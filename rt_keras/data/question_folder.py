@@ -1,12 +1,8 @@
 """A folder of questions with long answers and passages as a TensorFlow dataset."""
 
-from rt_keras import extras
 from rt_keras.data.folder_files import wrong_folder
 from rt_keras.data.json_lines import check_list, check_text, read_json_lines
-from rt_keras.data.text_folder import SPLITS, TextFolder
-
-with extras.needed("train", "Reading data sets"):
-    import tensorflow_datasets as tfds
+from rt_keras.data.text_folder import SPLITS, TEXT, TEXTS, TextFolder
 
 LISTS = ("answers", "passages", "negatives", "documents")
 
@@ -43,6 +39,7 @@ class QuestionFolder(TextFolder):
 
     >>> import tempfile
     >>> from pathlib import Path
+    >>> import tensorflow_datasets as tfds
     >>> folder = Path(tempfile.mkdtemp(), "questions")
     >>> folder.mkdir()
     >>> line = '{"question": "why?", "answers": ["so", "because"]}'
@@ -55,10 +52,7 @@ class QuestionFolder(TextFolder):
     """
 
     split_files = "the file {split}.jsonl"
-    features = {
-        "question": tfds.features.Text(),
-        **{name: tfds.features.Sequence(tfds.features.Text()) for name in LISTS},
-    }
+    features = {"question": TEXT, **dict.fromkeys(LISTS, TEXTS)}
 
     def _files_by_split(self):
         names = {split: f"{split}.jsonl" for split in SPLITS}

@@ -2,14 +2,11 @@
 
 import posixpath
 
-from rt_keras import extras, progress
+from rt_keras import progress
 from rt_keras.data.folder_files import list_files, read_utf8
 from rt_keras.data.sound_file import SUFFIXES, read_sound
-from rt_keras.data.text_folder import SPLITS, TextFolder, group_by_split, split_of
+from rt_keras.data.text_folder import SPLITS, TEXT, TextFolder, group_by_split, split_of
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav
-
-with extras.needed("train", "Reading data sets"):
-    import tensorflow_datasets as tfds
 
 LIST = "transcripts.tsv"
 
@@ -51,6 +48,7 @@ class SpeechFolder(TextFolder):
 
     >>> import tempfile
     >>> from pathlib import Path
+    >>> import tensorflow_datasets as tfds
     >>> folder = Path(tempfile.mkdtemp(), "words")
     >>> folder.mkdir()
     >>> _ = (folder / "yes.wav").write_bytes(encode_wav([0.0] * 8, 16_000))
@@ -63,7 +61,7 @@ class SpeechFolder(TextFolder):
     """
 
     split_files = "sounds whose folders belong to {split} by their hash; add a folder {split}"
-    features = {name: tfds.features.Text() for name in ("id", "sound", "text")}
+    features = dict.fromkeys(("id", "sound", "text"), TEXT)
 
     def _files_by_split(self):
         sounds = list_files(self.directory, SUFFIXES)

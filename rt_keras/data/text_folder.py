@@ -16,6 +16,8 @@ with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
 
 SPLITS = ("train", "validation", "test")
+# Features: a text, and any number of texts.
+TEXT, TEXTS = tfds.features.Text(), tfds.features.Sequence(tfds.features.Text())
 
 
 def split_of(name):
@@ -86,7 +88,7 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     # The files that a missing split needs, for the error.
     split_files = "a folder {split} of .txt files"
     split_note = None
-    features = {"text": tfds.features.Text(), "id": tfds.features.Text()}
+    features = {"text": TEXT, "id": TEXT}
     supervised_keys = None
 
     def __init__(self, directory, **kwargs):
