@@ -75,13 +75,8 @@ class Experiment:
         Returns:
             A `tf.data.Dataset` of (inputs, labels, weights).
         """
-        return self.task.training_batches(
-            self,
-            batch_size=self.data.batch_size,
-            seed=self.trainer.seed,
-            first_batch=first_step,
-            share=share,
-        )
+        order = {"batch_size": self.data.batch_size, "seed": self.trainer.seed}
+        return self.task.training_batches(self, **order, first_batch=first_step, share=share)
 
     def make_model(self):
         """Creates the model, with new weights or, if it is adapted, those of `model.preset`.

@@ -173,16 +173,15 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
             run_folder.start(output, experiment)
         run_folder.write_config(output, experiment.config)
     callbacks = _callbacks(experiment, model, output, best, speed)
+
+    def log_bytes():
+        return {"log_bytes": (output / "log.csv").stat().st_size}
+
     started = time.monotonic()
     try:
         with caught_signals() as signals:
             keep_state = KeepState(
-                checkpoints,
-                trainer.checkpoint_every,
-                callbacks,
-                first_step,
-                signals,
-                lambda: {"log_bytes": (output / "log.csv").stat().st_size},
+                checkpoints, trainer.checkpoint_every, callbacks, first_step, signals, log_bytes
             )
             for training, epochs, steps_per_epoch in parts:
                 model.fit(

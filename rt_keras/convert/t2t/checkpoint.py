@@ -45,13 +45,8 @@ def load_t2t_checkpoint(
     reader = _open(str(checkpoint))
     h = read_hparams(hparams, image=image_shape is not None)
     token_bias = any("token_bias_weight" in name for name in reader.get_variable_to_shape_map())
-    task = new_t2t_model(
-        hparams,
-        vocabulary_size=vocabulary_size,
-        image_shape=image_shape,
-        num_classes=num_classes,
-        token_bias=token_bias,
-    )
+    options = {"image_shape": image_shape, "num_classes": num_classes, "token_bias": token_bias}
+    task = new_t2t_model(hparams, vocabulary_size=vocabulary_size, **options)
     assign_variables(task, h, reader, strict)
     return T2TModel(task, max_target_length=h.get("max_target_length"))
 
@@ -90,14 +85,9 @@ def convert_t2t_checkpoint(
         if vocabulary is None:
             raise ValueError("vocabulary must be the path of the subword file for a text model")
         tokenizer = T2TSubwordTokenizer(vocabulary)
-    model = load_t2t_checkpoint(
-        checkpoint,
-        hparams,
-        vocabulary_size=256 if tokenizer is None else tokenizer.vocabulary_size(),
-        image_shape=image_shape,
-        num_classes=num_classes,
-        strict=strict,
-    )
+    size = 256 if tokenizer is None else tokenizer.vocabulary_size()
+    options = {"image_shape": image_shape, "num_classes": num_classes, "strict": strict}
+    model = load_t2t_checkpoint(checkpoint, hparams, vocabulary_size=size, **options)
     task, lengths = model.task, [model.max_target_length]
     if isinstance(task, models.RoutingTransformerSeq2SeqLM):
         lengths.insert(0, read_hparams(hparams)["max_length"])

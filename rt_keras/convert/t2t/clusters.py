@@ -90,20 +90,13 @@ def _attend(arguments, members_of, block_size, causal, dropout):
     elif causal:
         allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
     queries = tf.gather(query, of_queries, batch_dims=2)
+    keys, values = (tf.gather(x, of_keys, batch_dims=2) for x in (key, arguments["value"]))
     bias = None
     if "token_bias" in arguments:
         bias = at_members(tf.cast(arguments["token_bias"], query.dtype), of_keys)[..., None, :]
-    bias, values = relative_terms(arguments, queries, size(of_keys, 3), 0, causal, bias)
-    output = attend(
-        queries,
-        tf.gather(key, of_keys, batch_dims=2),
-        tf.gather(arguments["value"], of_keys, batch_dims=2),
-        (allowed,),
-        bias=bias,
-        relative_values=values,
-        dropout=dropout,
-        seed=arguments.get("seed"),
-    )
+    terms = relative_terms(arguments, queries, size(of_keys, 3), 0, causal, bias)
+    random = {"dropout": dropout, "seed": arguments.get("seed")}
+    output = attend(queries, keys, values, (allowed,), **terms, **random)
     return _put_back(output, of_queries, size(query, 2))[:, :, :length]
 
 

@@ -79,28 +79,21 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     reads_chunks = False
 
     @property
-    def _blocks(self):
-        return self.joined_sets[0].blocks
+    def _sizes(self):
+        return {**self.joined_sets[0].blocks, "key_block_size": self.key_block_size}
 
     def attend(self, *, causal, **arguments):
-        return local.local_attention(
-            **self._blocks,
-            key_block_size=self.key_block_size,
-            causal=causal,
-            token_bias=self.bias_of_keys(causal),
-            **self.tables(),
-            **arguments,
-        )
+        terms = {"token_bias": self.bias_of_keys(causal), **self.tables()}
+        return local.local_attention(causal=causal, **self._sizes, **terms, **arguments)
 
     def decode_step(self, *, cache, **arguments):
         output, state = local.local_step(
-            cache=cache["local"], **self._blocks, **self.tables(), **arguments
+            cache=cache["local"], **self.joined_sets[0].blocks, **self.tables(), **arguments
         )
         return output, {"local": state}
 
     def cross_step(self, **arguments):
-        sizes = {**self._blocks, "key_block_size": self.key_block_size}
-        return local.local_cross_step(**sizes, **self.tables(), **arguments)
+        return local.local_cross_step(**self._sizes, **self.tables(), **arguments)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -153,17 +146,12 @@ class ClusterHeads(RelativeTables):
     """
 
     def attend(self, *, causal, **arguments):
-        return clusters.cluster_attention(
-            self.pick_members,
-            {self.members_by: tf.convert_to_tensor(getattr(self, self.members_by))},
-            num_clusters=getattr(self, self.count_by),
-            window_size=self.window_size,
-            block_size=self.block_size,
-            **self.tables(),
-            causal=causal,
-            token_bias=self.bias_of_keys(causal),
-            **arguments,
-        )
+        weights = {self.members_by: tf.convert_to_tensor(getattr(self, self.members_by))}
+        sizes = {"window_size": self.window_size, "block_size": self.block_size}
+        sizes["num_clusters"] = getattr(self, self.count_by)
+        terms = {"token_bias": self.bias_of_keys(causal), **self.tables()}
+        given = {"causal": causal, **sizes, **terms, **arguments}
+        return clusters.cluster_attention(self.pick_members, weights, **given)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -74,23 +74,15 @@ def _local_attention(arguments, windows, dropout):
 
     def attend_rows(rows, seen, seed):
         of_rows, count = query[..., rows, :], len(range(key.shape[3])[seen])
+        keys, values = key[..., seen, :], value[..., seen, :]
         allowed = (real[..., None, seen],)
         if windows.causal:
             allowed += (windows.not_later(rows, count),)
         bias = None if key_bias is None else key_bias[..., None, seen]
-        bias, relative_values = relative_terms(
+        terms = relative_terms(
             arguments, of_rows, count, offset + (rows.start or 0), windows.one_way, bias
         )
-        return attend(
-            of_rows,
-            key[..., seen, :],
-            value[..., seen, :],
-            allowed,
-            bias=bias,
-            relative_values=relative_values,
-            dropout=dropout,
-            seed=seed,
-        )
+        return attend(of_rows, keys, values, allowed, dropout=dropout, seed=seed, **terms)
 
     # A query without keys needs all keys of its window, including later ones.
     in_order = windows.one_way and "key_mask" not in arguments

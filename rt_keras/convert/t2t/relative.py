@@ -25,8 +25,8 @@ def relative_terms(arguments, query, keys, offset, causal, bias=None):
         bias: another bias of the logits to add, or None. Defaults to None.
 
     Returns:
-        The bias `[batch, heads, blocks, queries, keys]`, and the function of the attention weights
-        that sums relative values. Each is None if there is none.
+        A dictionary of "bias", `[batch, heads, blocks, queries, keys]`, and "relative_values", the
+        function of the attention weights that sums relative values. Each is None if there is none.
     """
     values = None
     if "relative_embeddings" in arguments:
@@ -35,7 +35,7 @@ def relative_terms(arguments, query, keys, offset, causal, bias=None):
     if "relative_values" in arguments:
         table = arguments["relative_values"]
         values = functools.partial(window_values, embeddings=table, offset=offset, causal=causal)
-    return bias, values
+    return {"bias": bias, "relative_values": values}
 
 
 def window_bias(query, embeddings, keys, offset, causal):

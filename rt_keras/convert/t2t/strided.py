@@ -52,23 +52,14 @@ def strided_attention(
     length = size(query, 2)
 
     def attend_heads(arguments):
-        of_queries = columns(arguments["query"], stride)
-        steps = size(of_queries, 3)
+        query, key, value = (columns(arguments[x], stride) for x in ("query", "key", "value"))
+        steps = size(query, 3)
         allowed = tf.ones([1, 1], tf.bool)
         if causal:
             allowed = tf.range(steps) <= tf.range(steps)[:, None]
-        bias, values = relative_terms(arguments, of_queries, steps, 0, causal)
-        output = attend(
-            of_queries,
-            columns(arguments["key"], stride),
-            columns(arguments["value"], stride),
-            (allowed,),
-            bias=bias,
-            relative_values=values,
-            dropout=dropout,
-            seed=arguments.get("seed"),
-        )
-        return from_columns(output, length)
+        terms = relative_terms(arguments, query, steps, 0, causal)
+        random = {"dropout": dropout, "seed": arguments.get("seed")}
+        return from_columns(attend(query, key, value, (allowed,), **terms, **random), length)
 
     return over_heads(
         attend_heads,

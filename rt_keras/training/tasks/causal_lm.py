@@ -74,13 +74,9 @@ class CausalLMTask(TextTask):
         return batches(self.packed(experiment), experiment.data.sequence_length, **order)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
-        return data_lib.evaluation_dataset(
-            examples,
-            preprocessor.tokenizer,
-            preprocessor.sequence_length,
-            batch_size,
-            self.start_token(preprocessor),
-        )
+        tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
+        start = self.start_token(preprocessor)
+        return data_lib.evaluation_dataset(examples, tokenizer, length, batch_size, start)
 
     def example_spec(self, experiment, batch_size):
         length = experiment.data.sequence_length
