@@ -97,9 +97,8 @@ def _functions(model):
         return positions_at_once(model.backbone.vocabulary_size, tokens.shape[1])
 
     def compare_chunk(pair):
-        before, after = (
-            tf.nn.log_softmax(tf.cast(model.token_logits(hidden), tf.float32)) for hidden in pair
-        )
+        logits = (tf.cast(model.token_logits(hidden), tf.float32) for hidden in tf.unstack(pair))
+        before, after = map(tf.nn.log_softmax, logits)
         variation = tf.reduce_sum(tf.abs(tf.exp(before) - tf.exp(after)), axis=-1) / 2
         return tf.stack([variation, tf.reduce_max(tf.abs(before - after), axis=-1)])
 
@@ -115,10 +114,7 @@ def _functions(model):
         pair = tf.pad(tf.stack([before, after]), [[0, 0], [0, -length % size], [0, 0]])
         chunks = tf.transpose(tf.reshape(pair, [2, -1, size, depth]), [1, 0, 2, 3])
         found = tf.map_fn(
-            lambda chunk: compare_chunk(tf.unstack(chunk)),
-            chunks,
-            fn_output_signature=tf.float32,
-            parallel_iterations=1,
+            compare_chunk, chunks, fn_output_signature=tf.float32, parallel_iterations=1
         )
         return tf.unstack(tf.reshape(tf.transpose(found, [1, 0, 2]), [2, -1])[:, :length])
 

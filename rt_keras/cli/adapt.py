@@ -116,12 +116,5 @@ def _adapted(args, layers):
     else:
         values = dict(map(config_files.parse_assignment, args.heads))
         head_groups = read_head_groups(values, attentions_of(args.model))
-    return adapt(
-        args.model,
-        head_groups,
-        layers,
-        keys=args.keys,
-        max_sequence_length=args.max_length,
-        trained_length=args.trained_length,
-        dtype=args.dtype,
-    )
+    lengths = {"max_sequence_length": args.max_length, "trained_length": args.trained_length}
+    return adapt(args.model, head_groups, layers, keys=args.keys, dtype=args.dtype, **lengths)

@@ -3,6 +3,7 @@
 import json
 
 from rt_keras import config_files
+from rt_keras.options import add_options
 from rt_keras.tables import table
 
 
@@ -13,11 +14,8 @@ def add_arguments(parser):
         "do, in training and in evaluation, through the members of their clusters."
     )
     parser.epilog = "example: rt-keras configs --keys"
-    parser.add_argument(
-        "--keys",
-        action="store_true",
-        help="list every key of a configuration instead, with its default, range and meaning",
-    )
+    meaning = "list every key of a configuration instead, with its default, range and meaning"
+    add_options(parser, {"--keys": meaning}, action="store_true")
 
 
 def main(args):

@@ -39,14 +39,9 @@ def convert_t2t(args):
     """Writes a checkpoint of the paper authors' code as a preset."""
     from rt_keras.convert import convert_t2t_checkpoint
 
+    of_kind = {x: getattr(args, x) for x in ("vocabulary", "image_shape", "num_classes")}
     task = convert_t2t_checkpoint(
-        args.checkpoint,
-        args.hparams,
-        args.output,
-        vocabulary=args.vocabulary,
-        image_shape=args.image_shape,
-        num_classes=args.num_classes,
-        strict=not args.not_strict,
+        args.checkpoint, args.hparams, args.output, strict=not args.not_strict, **of_kind
     )
     parameters = task.count_params()
     print(f"wrote a {type(task).__name__} of {parameters:,} parameters to {args.output}")

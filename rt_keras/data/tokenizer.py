@@ -262,6 +262,12 @@ def check_strings(name, strings, needs_utf8):
             raise ValueError(f"{needed}. Received: {given} ({error.reason})") from None
 
 
+def lookup_table(words, ids, default):
+    """Returns a table from words to their ids, with an id for all other words."""
+    table = tf.lookup.KeyValueTensorInitializer(tf.constant(words), tf.constant(ids, tf.int64))
+    return tf.lookup.StaticHashTable(table, default)
+
+
 def batch_of_strings(strings):
     """Returns strings as `[batch]`, and whether they were a single string."""
     strings = tf.convert_to_tensor(strings, tf.string)

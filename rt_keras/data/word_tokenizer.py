@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rt_keras import files
 from rt_keras.data.folder_files import read_utf8
-from rt_keras.data.tokenizer import ListTokenizer
+from rt_keras.data.tokenizer import ListTokenizer, lookup_table
 from rt_keras.keras_internals import find_special_tokens
 from rt_keras.keys import wrong_value
 
@@ -92,12 +92,7 @@ class WordTokenizer(ListTokenizer):
         known = [word for word in vocabulary if word not in (self.pad_token, self.end_token)]
         with tf.init_scope(), tf.device("cpu"):
             self._words = tf.constant(vocabulary)
-            self._table = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(
-                    tf.constant(known), tf.constant([places[word] for word in known], tf.int64)
-                ),
-                self._oov,
-            )
+            self._table = lookup_table(known, [places[word] for word in known], self._oov)
 
     def _tokens(self, strings):
         words = tf.strings.split(strings)

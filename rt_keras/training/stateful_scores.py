@@ -63,9 +63,8 @@ def _make_sums(model):
         chunk_size = positions_at_once(model.backbone.vocabulary_size, labels.shape[1])
         nats, _ = model.token_losses(hidden, labels, chunk_size)
         before = position + 1 + tf.range(tf.shape(labels)[1])
-        here = tf.one_hot(
-            tf.reduce_sum(tf.cast(before[:, None] >= STARTS[1:], tf.int32), 1), RANGES
-        )
+        ranges = tf.reduce_sum(tf.cast(before[:, None] >= STARTS[1:], tf.int32), 1)
+        here = tf.one_hot(ranges, RANGES)
         figures = tf.stack([nats * weights, weights])
         return tf.einsum("fbn,nr->fr", figures, here), cache
 

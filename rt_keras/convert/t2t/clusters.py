@@ -65,14 +65,9 @@ def cluster_attention(
     def attend_heads(arguments):
         return _attend(arguments, members_of, block_size, causal, dropout)
 
-    return over_heads(
-        attend_heads,
-        {"query": query, "key": key, "value": value},
-        weights,
-        shared,
-        num_logits(query, num_clusters, window_size),
-        value.dtype,
-    )
+    inputs = {"query": query, "key": key, "value": value}
+    logits = num_logits(query, num_clusters, window_size)
+    return over_heads(attend_heads, inputs, weights, shared, logits, value.dtype)
 
 
 def _attend(arguments, members_of, block_size, causal, dropout):

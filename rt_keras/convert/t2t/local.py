@@ -55,12 +55,9 @@ def local_attention(
     key = query if key is None else tf.convert_to_tensor(key)
     lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
     windows = LocalWindows(*lengths, *sizes, grid, look_back, causal)
+    inputs = {"query": query, "key": key, "value": value}
     return over_local_heads(
-        lambda arguments: _local_attention(arguments, windows, dropout),
-        windows,
-        {"query": query, "key": key, "value": value},
-        {},
-        shared,
+        lambda arguments: _local_attention(arguments, windows, dropout), windows, inputs, {}, shared
     )
 
 
@@ -151,16 +148,9 @@ def local_cross_step(
     TensorShape([1, 2, 1, 4])
     """
     key_block_size = key_block_size or block_size
-    seen = keys_in_window(
-        {"key": key, "value": value},
-        position,
-        block_size,
-        key_block_size,
-        look_back,
-        grid or (ceil_div(size(key, 2), key_block_size),),
-        causal=False,
-        key_mask=key_mask,
-    )
+    grid = grid or (ceil_div(size(key, 2), key_block_size),)
+    place = position, block_size, key_block_size, look_back, grid
+    seen = keys_in_window({"key": key, "value": value}, *place, causal=False, key_mask=key_mask)
     return attend_step(query, **_as_last_block(seen, position, block_size), **tables)
 
 

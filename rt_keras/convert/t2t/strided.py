@@ -61,14 +61,9 @@ def strided_attention(
         random = {"dropout": dropout, "seed": arguments.get("seed")}
         return from_columns(attend(query, key, value, (allowed,), **terms, **random), length)
 
-    return over_heads(
-        attend_heads,
-        {"query": query * query.shape[-1] ** -0.5, "key": key, "value": value},
-        {},
-        shared,
-        size(query, 0) * size(query, 1) * length * ceil_div(length, stride),
-        value.dtype,
-    )
+    inputs = {"query": query * query.shape[-1] ** -0.5, "key": key, "value": value}
+    logits = size(query, 0) * size(query, 1) * length * ceil_div(length, stride)
+    return over_heads(attend_heads, inputs, {}, shared, logits, value.dtype)
 
 
 def strided_step(query, key, value, cache, position, *, stride, count=None, **tables):

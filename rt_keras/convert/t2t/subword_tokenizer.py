@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from rt_keras.data.folder_files import read_utf8
-from rt_keras.data.tokenizer import ListTokenizer
+from rt_keras.data.tokenizer import ListTokenizer, lookup_table
 from rt_keras.keras_internals import find_special_tokens
 
 FILE_NAME = "vocabulary.subwords"
@@ -103,12 +103,7 @@ class T2TSubwordTokenizer(ListTokenizer):
         self._keep(subtokens)
         with tf.init_scope(), tf.device("cpu"):
             self._alphanumeric = tf.constant(_alphanumeric())
-            self._table = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(
-                    tf.constant(subtokens), tf.range(len(subtokens), dtype=tf.int64)
-                ),
-                default_value=-1,
-            )
+            self._table = lookup_table(subtokens, range(len(subtokens)), -1)
             # The last is for ids outside the vocabulary.
             self._strings = tf.constant(["", "", *subtokens[2:], ""])
         self._longest_subtokens = tf_text.WordpieceTokenizer(
