@@ -198,6 +198,7 @@ def write_books(folder):
 def tiny_settings(books, tmp_path_factory):
     """Keys of a configuration that trains in seconds."""
     from rt_keras.data import load_documents
+    from tests.training.tasks.checks import TINY
 
     # Two workers at once would each prepare it.
     prepared = made_once(
@@ -206,27 +207,16 @@ def tiny_settings(books, tmp_path_factory):
         lambda folder: load_documents("text_folder", "train", books, folder),
     )
     return {
-        "model.num_layers": 1,
-        "model.hidden_dim": 16,
-        "model.intermediate_dim": 16,
+        **TINY,
         "model.local_routing.num_heads": 0,
-        "model.local.num_heads": 1,
         "model.local.block_size": 16,
-        "model.routing.num_heads": 1,
-        "model.routing.num_clusters": 2,
         "model.routing.window_size": 16,
         "data.name": "text_folder",
         "data.directory": str(books),
         "data.data_dir": str(prepared),
         "data.sequence_length": 32,
-        "data.batch_size": 2,
-        "optimizer.learning_rate": 1e-2,
-        "schedule.name": "constant",
-        "schedule.warmup_steps": 0,
         "trainer.steps": 4,
         "trainer.validation_every": 2,
-        "trainer.validation_batches": 2,
-        "trainer.jit_compile": False,
     }
 
 

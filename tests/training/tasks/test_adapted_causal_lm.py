@@ -10,6 +10,7 @@ from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import train
 from rt_keras.training.tasks import TASKS, task_of
 from tests.models.adapted.llama_folder import write_llama
+from tests.training.tasks.checks import TINY
 
 TEXTS = ["the cat and the dog", "a café"]
 
@@ -34,6 +35,7 @@ def settings(preset, tmp_path_factory):
     text = "the cat and the dog sat on the mat, and then the end of it. " * 60
     (folder / "tale.txt").write_text(text)
     return {
+        **{name: x for name, x in TINY.items() if not name.startswith("model.")},
         "model.kind": "adapted_causal_lm",
         "model.preset": str(preset),
         "model.lora_rank": 2,
@@ -41,15 +43,10 @@ def settings(preset, tmp_path_factory):
         "data.directory": str(folder / "tale.txt"),
         "data.data_dir": str(folder / "prepared"),
         "data.sequence_length": 12,
-        "data.batch_size": 2,
         "optimizer.learning_rate": 5e-2,
-        "schedule.name": "constant",
-        "schedule.warmup_steps": 0,
         "trainer.steps": 4,
         "trainer.validation_every": 2,
-        "trainer.validation_batches": 2,
         "trainer.checkpoint_every": 2,
-        "trainer.jit_compile": False,
     }
 
 
