@@ -119,7 +119,7 @@ def load_that(option, path, generates, name):
     Args:
         option: string, the option that names the folder, for the error.
         path: string or `Path`, the folder.
-        generates: string, what the task of the model `generates`.
+        generates: string, the required value of `generates` of its task.
         name: string, the kind of model in words, for the error.
 
     Raises:
