@@ -1,5 +1,6 @@
 """Code in processes of its own: on two replicas, and with the memory that XLA plans."""
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,25 @@ ROOT = Path(__file__).parents[1]
 COMPILE_FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 
 
+def printed(script, *arguments, **variables):
+    """Runs Python in a separate process, with variables of its environment; returns its output."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **variables}
+    run = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=1200, env=environment
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    return run.stdout
+
+
+@contextlib.contextmanager
+def dumped(script):
+    """Yields the folder, a script's argument, of what XLA compiles for it; and the output."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = f"{COMPILE_FAST} --xla_dump_to={folder} --xla_dump_hlo_as_text"
+        yield Path(folder), printed(script, folder, XLA_FLAGS=flags)
+
+
 def temporaries(script):
     """Bytes that XLA sets aside, between arguments and results, for the functions that it compiles.
 
@@ -27,13 +47,8 @@ def temporaries(script):
     Returns:
         A dictionary of bytes by the functions' names.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        flags = f"{COMPILE_FAST} --xla_dump_to={folder} --xla_dump_hlo_as_text"
-        command = [sys.executable, "-c", script]
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "XLA_FLAGS": flags}
-        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
-        assert run.returncode == 0, run.stderr[-3000:]
-        return dict(map(_read, Path(folder).glob("*_inference_*buffer-assignment.txt")))
+    with dumped(script) as (folder, _):
+        return dict(map(_read, folder.glob("*_inference_*buffer-assignment.txt")))
 
 
 def _read(path):
@@ -61,7 +76,4 @@ def found_on_two_replicas(code):
     Returns:
         The dictionary `found`.
     """
-    command = [sys.executable, "-c", f"{START}{code}\nprint(json.dumps(found))"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout.splitlines()[-1])
+    return json.loads(printed(f"{START}{code}\nprint(json.dumps(found))").splitlines()[-1])

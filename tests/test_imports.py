@@ -4,8 +4,6 @@ import ast
 import functools
 import graphlib
 import importlib
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -14,6 +12,7 @@ import pytest
 import rt_keras
 from rt_keras.convert.t2t.heads import T2TLocalHeads
 from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
+from tests.processes import printed
 
 ROOT = Path(rt_keras.__file__).parent
 # From the bottom. A folder may import only folders below it.
@@ -108,8 +107,7 @@ def test_saved_model_loads_where_only_the_package_is_imported(tmp_path):
     path = tmp_path / "model.keras"
     model.save(path)
     code = f"import keras, rt_keras; print(keras.saving.load_model({str(path)!r}).count_params())"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stdout.split() == [str(model.count_params())], result.stderr
+    assert printed(code).split() == [str(model.count_params())]
 
 
 def test_other_backends_are_refused(monkeypatch):

@@ -28,16 +28,6 @@ def test_options_out_of_range_are_refused_before_anything_runs(options, message)
     assert "\n" not in str(error.value)
 
 
-def test_the_defaults_are_the_published_comparison():
-    args = parse()
-    speed.check(args)
-    assert args.lengths == (1024, 2048, 4096, 8192, 16384, 32768)
-    assert (args.heads, args.depth, args.window) == (8, 64, 256)
-    args = parse("step")
-    speed.check(args)
-    assert (args.lengths, args.heads, args.window) == ((8192,), 4, 128)
-
-
 @pytest.fixture
 def contests(monkeypatch):
     """The contenders of each contest, which take the seconds above, if any."""

@@ -1,8 +1,6 @@
 """Models of the authors' code in configurations."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -16,6 +14,7 @@ from rt_keras.convert.t2t.model import make_backbone, read_section
 from rt_keras.training.config import load_config, make_config
 from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import train
+from tests.processes import printed
 
 TINY = {
     "num_decoder_layers": 1,
@@ -112,5 +111,4 @@ def test_a_preset_is_loaded_where_only_the_models_are_imported(values, tmp_path)
         "from rt_keras.models import RoutingTransformerCausalLM as Model\n"
         f"print(Model.from_preset({str(tmp_path / 'preset')!r}).count_params())"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stdout.split() == [str(model.count_params())], result.stderr
+    assert printed(code).split() == [str(model.count_params())]

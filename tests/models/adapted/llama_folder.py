@@ -139,7 +139,7 @@ def _weights(config, dtype):
     found = {"model.embed_tokens": (config["vocab_size"], size), "model.norm": (size,)}
     if not config["tie_word_embeddings"]:
         found["lm_head"] = (config["vocab_size"], size)
-    for number in range(CONFIG["num_hidden_layers"]):
+    for number in range(config["num_hidden_layers"]):
         found |= {f"model.layers.{number}.{name}": shape for name, shape in shapes.items()}
     return {
         f"{name}.weight": (rng.normal(size=shape) * 0.3).astype(dtype)

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import keras
 import keras_hub
 import ml_dtypes
@@ -13,6 +10,7 @@ from rt_keras.models.adapted.architectures import ARCHITECTURES
 from rt_keras.models.adapted.folders import MODEL_TYPES
 from tests.models.adapted.checks import make_backbone
 from tests.models.adapted.llama_folder import MISTRAL, QWEN3, SMOLLM3, SPECIAL, write_llama
+from tests.processes import printed
 
 TEXT = f"the cat and the dog{SPECIAL[2]} the end"
 HEADS = [FullHeads(4)]
@@ -122,7 +120,6 @@ def test_types_of_models_have_known_attention():
         ({"model_type": "qwen2"}, "attention of QwenBackbone cannot be replaced: biases"),
         ({"model_type": None}, "does not describe a model: it has no model_type"),
         ({"rope_theta": None}, "is incomplete: its JSON files lack 'rope_theta'"),
-        ({"num_hidden_layers": 3}, "no tensor model.layers.2.input_layernorm.weight"),
     ],
 )
 def test_configurations_that_do_not_fit_are_refused(tmp_path, options, message):
@@ -209,6 +206,4 @@ print((peak - before) / size)
 def test_loading_takes_the_memory_of_the_weights_once(tmp_path):
     write_llama(tmp_path / "small")
     write_llama(tmp_path / "large", vocab_size=60000, hidden_size=1024, intermediate_size=8192)
-    arguments = [sys.executable, "-c", PEAK, tmp_path / "small", tmp_path / "large"]
-    found = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-    assert float(found.split()[-1]) < 1.3
+    assert float(printed(PEAK, tmp_path / "small", tmp_path / "large").split()[-1]) < 1.3

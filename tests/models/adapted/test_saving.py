@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import keras
 import keras_hub
 import numpy as np
@@ -9,6 +6,7 @@ import pytest
 import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
 from tests.models.adapted.llama_folder import SPECIAL, write_llama
+from tests.processes import printed
 
 TEXT = f"the cat and the dog{SPECIAL[2]} the end"
 
@@ -82,7 +80,4 @@ def test_other_processes_load_what_was_saved(adapted, tmp_path):
     np.savez(tmp_path / "saved.npz", text=TEXT, logits=adapted(inputs), **inputs)
     adapted.save(tmp_path / "model.keras")
     adapted.save_to_preset(tmp_path / "preset")
-    found = subprocess.run(
-        [sys.executable, "-c", LOAD, tmp_path], capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stderr
+    printed(LOAD, tmp_path)
