@@ -299,8 +299,7 @@ def _check_path(path):
     """Raises an `OSError` if `path` is a dangling link, or is below one, or below a file."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
-            raise FileNotFoundError(
-                f"{part} is a link to {os.readlink(part)}, which does not exist"
-            )
+            target = os.readlink(part)
+            raise FileNotFoundError(f"{part} is a link to {target}, which does not exist")
         if part != path and part.exists() and not part.is_dir():
             raise NotADirectoryError(f"{part} is not a folder")

@@ -140,9 +140,8 @@ class Key:
                 value = int(value)
         if self.allows(value):
             return float(value) if self.type is float and value is not None else value
-        raise ValueError(
-            f"{self.name} is {value!r} ({type(value).__name__}); it must be {self.values}"
-        )
+        given = f"{value!r} ({type(value).__name__})"
+        raise ValueError(f"{self.name} is {given}; it must be {self.values}")
 
     def allows(self, value):
         """Returns whether a value is allowed. Ints are also floats; bools are not ints."""

@@ -98,9 +98,8 @@ def _layers(args):
     if args.layers == ["global"]:
         return "global"
     if not all(number.isdecimal() for number in args.layers):
-        raise ValueError(
-            f"--layers must be numbers from 0, or global. Received: {' '.join(args.layers)}"
-        )
+        given = " ".join(args.layers)
+        raise ValueError(f"--layers must be numbers from 0, or global. Received: {given}")
     return list(map(int, args.layers))
 
 

@@ -28,10 +28,6 @@ def main(args):
     from rt_keras.serving.foreign_ops import foreign_ops
 
     model, task = options.load_model(args.model)
-    if task.generates is None:
-        raise ValueError(
-            f"--model {args.model} must be a model that generates text or images, or transcribes"
-        )
     index = None
     if (args.index is None) == (task.generates == "answer"):
         raise ValueError("--index is required for a reader, and for no other model")

@@ -33,8 +33,7 @@ def main(args):
         name = saved
     if name is None:
         raise ValueError(
-            "--config is missing, such as --config books for text; `rt-keras configs` lists the "
-            "published ones"
+            "--config is missing, such as --config books; `rt-keras configs` lists published ones"
         )
     config = options.with_data(config_lib.load_config(name, args.set), args)
     return run.train(config, args.output, args.resume, args.overwrite)

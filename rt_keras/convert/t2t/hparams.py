@@ -112,9 +112,7 @@ def _check_together(h):
             f"{h['query_shape']}"
         )
     if h["ffn_layer"] == "none":
-        raise ValueError(
-            'ffn_layer "none", blocks without a feed-forward network, is not supported'
-        )
+        raise ValueError('ffn_layer is "none", but blocks must have a feed-forward network')
     _check_routing(h)
     normalize_first(h)
 

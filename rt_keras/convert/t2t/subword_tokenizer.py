@@ -162,15 +162,11 @@ def _check(name, subtokens, required_size):
             raise ValueError(f"{name}, line {id + 1}: {given} must be {' or '.join(names)}")
     lines, alphabet = {}, dict.fromkeys(ESCAPING, "any text may need")
     for line, subtoken in enumerate(subtokens, 1):
+        where = f"{name}, line {line}: {subtoken!r}"
         if not subtoken or "\n" in subtoken:
-            raise ValueError(
-                f"{name}, line {line}: {subtoken!r} must have at least one character and no newline"
-            )
+            raise ValueError(f"{where} must have at least one character and no newline")
         if lines.setdefault(subtoken, line) != line:
-            raise ValueError(
-                f"{name}, line {line}: {subtoken!r} must occur once, but is on line "
-                f"{lines[subtoken]} too"
-            )
+            raise ValueError(f"{where} must occur once, but is on line {lines[subtoken]} too")
         for character in subtoken:
             alphabet.setdefault(character, f"line {line} contains")
     for character, reason in alphabet.items():

@@ -69,12 +69,8 @@ class TokenBias(HeadGroup):
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         if self.token_bias is not None:
-            self.token_bias_weight = self.add_weight(
-                name="token_bias_weight",
-                shape=(),
-                initializer="ones",
-                trainable=self.token_bias == "trainable",
-            )
+            options = {"initializer": "ones", "trainable": self.token_bias == "trainable"}
+            self.token_bias_weight = self.add_weight(shape=(), name="token_bias_weight", **options)
 
     def bias_of_keys(self, causal):
         """Returns the term added to the logits of each key, `[batch, keys]`, or None."""

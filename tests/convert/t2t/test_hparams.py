@@ -57,7 +57,7 @@ def test_from_a_file(tmp_path):
         ({"local_num_heads": 0}, "the numbers of heads are all 0"),
         ({"hidden_size": 63}, "hidden_size is 63, which is not a multiple of the 8 heads"),
         ({"memory_flange": [500]}, r"memory_flange, \[500\], must be a multiple of query_shape"),
-        ({"ffn_layer": "none"}, "without a feed-forward network"),
+        ({"ffn_layer": "none"}, "must have a feed-forward network"),
         ({"layer_postprocess_sequence": "dn"}, r"\(post-norm\); they are 'none' and 'dn'"),
         ({"query_shape": [0]}, "query_shape and memory_query_shape must be positive"),
         ({"max_relative_position": 0}, "local_relative needs max_relative_position above 0"),
