@@ -49,20 +49,7 @@ def test_the_preprocessor_has_the_lengths_of_the_configuration(settings):
     made = experiment.Experiment(make_config(settings))
     assert {name: getattr(made.preprocessor, name) for name in LENGTHS} == LENGTHS
     assert made.preprocessor.sequence_length == made.task.length(made) == 1 + 2 * 11 + 9 + 7
-
-
-def test_examples_have_the_best_passages_and_the_first_answer(settings):
-    made = experiment.Experiment(make_config(settings))
-    examples = list(made.load_split("test").as_numpy_iterator())
-    found = {
-        example["question"]: (example["passages"].tolist(), example["answer"])
-        for example in examples
-    }
-    assert found == {
-        b"who is 0?": ([b"0 is A0", b""], b"A0"),
-        b"who is 1?": ([b"1 is A1", b"x"], b"A1"),
-        b"who is 2?": ([b"2 is A2", b"x"], b"A2"),
-    }
+    assert made.load_split("test").element_spec["passages"].shape == [2]
 
 
 @pytest.mark.slow

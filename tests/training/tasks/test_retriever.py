@@ -77,12 +77,6 @@ def test_the_model_has_the_options_of_the_configuration(settings):
     assert model.question_length == 12 and made.preprocessor.sequence_length == 16
 
 
-def test_more_negatives_than_there_are_is_an_error(settings):
-    config = make_config({**settings, "data.num_negatives": 3})
-    with pytest.raises(Exception, match="at least 3 negatives. Received: 2"):
-        experiment.Experiment(config).training_batches()
-
-
 @pytest.mark.slow
 def test_passages_of_padding_do_not_count(settings):
     made, model = new_model(settings)
