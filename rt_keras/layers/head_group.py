@@ -9,7 +9,7 @@ import tensorflow as tf
 from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
 from rt_keras.layers.saved_arguments import arguments_of
-from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.blocks import of_one_length, repeat_heads
 from rt_keras.ops.global_tokens import global_attention
 
 
@@ -228,7 +228,11 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     ):
         self._check_call(attention_mask, use_causal_mask)
         if self.share_qk:
-            query, value = self._of_one_length(query, value)
+            message = (
+                f"{type(self).__name__} with share_qk=True need as many values as queries, which "
+                "are their own keys."
+            )
+            query, value = of_one_length(query, value, message)
         if not self.groups_queries:
             key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
         masks = self.before_attention(query, value, query_mask, key_mask)
@@ -267,23 +271,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
                 "its future. Heads with strictly_causal=True do not have this problem.",
                 stacklevel=3,
             )
-
-    def _of_one_length(self, query, value):
-        """Returns queries and values after checking that they have the same length."""
-        lengths = [size(query, 2), size(value, 2)]
-        message = (
-            f"{type(self).__name__} with share_qk=True need as many values as queries, which are "
-            "their own keys."
-        )
-        if any(tf.is_tensor(length) for length in lengths):
-            # The check must precede operations that would fail with an unclear message.
-            with tf.control_dependencies([tf.debugging.assert_equal(*lengths, message)]):
-                return tf.identity(query), tf.identity(value)
-        if lengths[0] != lengths[1]:
-            raise ValueError(
-                f"{message} Received: query of length {lengths[0]}, value of length {lengths[1]}."
-            )
-        return query, value
 
     def before_attention(self, query, value, query_mask, key_mask):
         """Hook that checks the inputs of a call.

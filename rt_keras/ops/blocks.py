@@ -26,6 +26,39 @@ def ceil_div(numerator, denominator):
     return -(-numerator // denominator)
 
 
+def smaller(a, b):
+    """The smaller of two sizes: an int if both are, else a scalar tensor."""
+    return tf.minimum(a, b) if tf.is_tensor(a) or tf.is_tensor(b) else min(a, b)
+
+
+def larger(a, b):
+    """The larger of two sizes: an int if both are, else a scalar tensor."""
+    return tf.maximum(a, b) if tf.is_tensor(a) or tf.is_tensor(b) else max(a, b)
+
+
+def of_one_length(query, value, message):
+    """Returns queries and values after checking that they have the same length.
+
+    Args:
+        query, value: `[batch, heads, length, ...]`.
+        message: string, who needs that.
+
+    Raises:
+        ValueError: if they do not. If lengths are known only at run time, the error is an
+            `InvalidArgumentError`, which XLA does not check.
+    """
+    lengths = size(query, 2), size(value, 2)
+    if any(tf.is_tensor(length) for length in lengths):
+        # The check must precede operations that would fail with an unclear message.
+        with tf.control_dependencies([tf.debugging.assert_equal(*lengths, message)]):
+            return tf.identity(query), tf.identity(value)
+    if lengths[0] != lengths[1]:
+        raise ValueError(
+            f"{message} Received: query of length {lengths[0]}, value of length {lengths[1]}."
+        )
+    return query, value
+
+
 def move_axis(x, source, destination):
     """Moves one axis of `x` to another position."""
     order = [axis for axis in range(x.shape.rank) if axis != source]

@@ -3,7 +3,14 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, attend, merge, merge_pair
-from rt_keras.ops.blocks import ceil_div, join_blocks, pad_axis, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    join_blocks,
+    of_one_length,
+    pad_axis,
+    size,
+    split_blocks,
+)
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.routing import nearest_centroid, prepare
 
@@ -68,11 +75,8 @@ def causal_clustered_attention(
     if key is None and key_mask is None:
         key_mask = query_mask
     query, value = (tf.convert_to_tensor(x) for x in (query, value))
-    if query.shape[2] is not None and value.shape[2] not in (None, query.shape[2]):
-        raise ValueError(
-            "Causal clustered attention needs as many keys as queries. "
-            f"Received: query of length {query.shape[2]}, value of length {value.shape[2]}."
-        )
+    message = "Causal clustered attention needs as many keys as queries."
+    query, value = of_one_length(query, value, message)
     centroids = tf.stop_gradient(tf.convert_to_tensor(centroids))
     logits = size(query, 0) * query.shape[1] * size(query, 2) * (block_size + centroids.shape[1])
     return over_heads(

@@ -29,7 +29,7 @@ def empty_memory(query, value, num_clusters, *, memory_length, block_size, evict
         received, and the number of queries of its cluster since it was added.
     """
     batch, heads, dtype = size(query, 0), query.shape[1], value.dtype
-    depth, value_depth = query.shape[3], value.shape[3]
+    depth, value_depth = query.shape[3], size(value, 3)
     shape = [batch, heads, num_clusters, memory_length]
     memory = {
         "key": tf.zeros([*shape, depth], dtype),

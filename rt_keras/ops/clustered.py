@@ -3,7 +3,15 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop, pair_logits, weighted_sums
-from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    gather_rows,
+    join_blocks,
+    larger,
+    pad_axis,
+    size,
+    split_blocks,
+)
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.hamming import hamming_groups, sums_of_groups
 from rt_keras.ops.members import at_members
@@ -136,7 +144,7 @@ def _at_least(count, x, mask):
     if count == 0 or isinstance(length, int) and length >= count:
         return x, mask, 0
     mask = tf.ones([size(x, 0), length], tf.bool) if mask is None else tf.cast(mask, tf.bool)
-    missing = count - length if isinstance(length, int) else tf.maximum(count - length, 0)
+    missing = larger(count - length, 0)
     return _fill_up(x, 2, missing), _fill_up(mask, 1, missing), missing
 
 

@@ -3,7 +3,15 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    join_blocks,
+    larger,
+    move_axis,
+    of_one_length,
+    size,
+    split_blocks,
+)
 from rt_keras.ops.triangular import solve_unit_triangular
 
 
@@ -77,11 +85,8 @@ def gated_delta_rule(
     query, key, value, log_decay, beta = map(
         tf.convert_to_tensor, (query, key, value, log_decay, beta)
     )
-    if None not in (query.shape[2], value.shape[2]) and query.shape[2] != value.shape[2]:
-        raise ValueError(
-            "The gated delta rule needs as many keys as queries. "
-            f"Received: query of length {query.shape[2]}, value of length {value.shape[2]}."
-        )
+    message = "The gated delta rule needs as many keys as queries."
+    query, value = of_one_length(query, value, message)
     dtype, length = accumulation_dtype(query.dtype), size(query, 2)
     if key_mask is not None:
         given = key, value, log_decay, beta
@@ -91,8 +96,7 @@ def gated_delta_rule(
     if isinstance(length, int):
         block_size = min(block_size, max(length, 1))
     # An empty sequence is one block of padding.
-    count = ceil_div(length, block_size)
-    count = max(count, 1) if isinstance(count, int) else tf.maximum(count, 1)
+    count = larger(ceil_div(length, block_size), 1)
     blocks = (
         move_axis(split_blocks(tf.cast(x, dtype), count, block_size), 2, 0)
         for x in (query, key, value, log_decay, beta)

@@ -5,7 +5,7 @@ import typing
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge_pair
-from rt_keras.ops.blocks import gather_rows, size
+from rt_keras.ops.blocks import gather_rows, size, smaller
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.routing import normalize
 
@@ -51,7 +51,7 @@ def find_global_tokens(global_mask, count):
             f"There can be at most {count} global tokens in a sequence. Received: a mask of {most}"
         )
     is_global, length = global_mask & (number <= count), size(global_mask, 1)
-    count = tf.minimum(count, length) if tf.is_tensor(length) else min(count, length)
+    count = smaller(count, length)
     # Earlier tokens get larger numbers.
     order = tf.where(is_global, length - tf.range(length), 0)
     found, places = tf.math.top_k(order, count)

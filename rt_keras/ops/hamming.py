@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+from rt_keras.ops.blocks import ceil_div, larger, pad_axis, size, sizes
 
 # Bits in an integer.
 WORD = 32
@@ -39,10 +39,9 @@ def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
     """
     signs = _signs(tf.stop_gradient(x), projections)
     words, real = _words(signs), None if mask is None else tf.cast(mask, tf.bool)
-    length = size(x, 2)
-    step = max(1, length // (MEMBERS * num_clusters)) if isinstance(length, int) else 1
-    some, some_words = signs[:, :, ::step], words[:, :, ::step]
-    some_real = None if real is None else real[:, ::step]
+    step = larger(size(x, 2) // (MEMBERS * num_clusters), 1)
+    some, some_words = _every(step, signs, 2), _every(step, words, 2)
+    some_real = None if real is None else _every(step, real, 1)
     rows = _spread(num_clusters, some_real, some)
     centroids = tf.gather(some_words, rows, axis=2, batch_dims=2)
     for _ in range(iterations):
@@ -52,6 +51,13 @@ def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
         sums, counts = sums_of_groups(some, groups, num_clusters)
         centroids = tf.where(counts > 0, _words(sums), centroids)
     return _nearest(words, centroids)
+
+
+def _every(step, x, axis):
+    """Returns every `step`-th entry along an axis, from the first one."""
+    some = x[(*[slice(None)] * axis, slice(None, None, step))]
+    # The shape would be unknown if the step is a tensor.
+    return tf.ensure_shape(some, [*x.shape[:axis], None, *x.shape[axis + 1 :]])
 
 
 def _signs(x, projections):

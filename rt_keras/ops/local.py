@@ -11,6 +11,7 @@ from rt_keras.ops.blocks import (
     join_blocks,
     join_groups,
     neighbour_blocks,
+    of_one_length,
     repeat_heads,
     size,
     split_blocks,
@@ -18,6 +19,8 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import window_bias
+
+WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_block_size."
 
 
 def local_attention(
@@ -104,7 +107,11 @@ def local_attention(
     TensorShape([1, 2, 10, 4])
     """
     query, value = (tf.convert_to_tensor(x) for x in (query, value))
-    key = query if key is None else tf.convert_to_tensor(key)
+    if key is None:
+        key, value = query, repeat_heads(value, query.shape[1])
+    key = tf.convert_to_tensor(key)
+    if key_block_size is None and not keys_before:
+        query, value = of_one_length(query, value, WITHOUT_KEY_BLOCKS)
     lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
     options = grid, look_back, causal, sliding_window, keys_before
     windows = LocalWindows(*lengths, *sizes, *options)
@@ -248,11 +255,6 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
     """Raises a ValueError if blocks of queries and of keys of known sizes do not match."""
     if not (isinstance(length, int) and isinstance(keys, int)):
         return
-    if key_block_size is None and length != keys:
-        raise ValueError(
-            "Local attention needs as many keys as queries, or a key_block_size. Received: query "
-            f"of length {length}, key of length {keys}."
-        )
     key_block_size = key_block_size or block_size
     blocks, key_blocks = ceil_div(length, block_size), ceil_div(keys, key_block_size)
     if blocks != key_blocks:

@@ -10,6 +10,7 @@ from rt_keras.ops.blocks import (
     flatten_blocks,
     places_of_rows,
     size,
+    smaller,
     split_blocks,
     take_places,
 )
@@ -47,7 +48,7 @@ def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_le
         return {"key": pad_to(key, length), "value": pad_to(value, length)}
     ring = (per_dimension(look_back, (1,))[0] + 1) * block_size
     if max_length is not None:
-        ring = tf.minimum(ring, max_length) if tf.is_tensor(max_length) else min(ring, max_length)
+        ring = smaller(ring, max_length)
     last = count - 1
     # The last position in each slot; the step masks those before the first.
     held = tf.maximum(last - (last - tf.range(ring)) % ring, 0)

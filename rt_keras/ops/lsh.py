@@ -153,7 +153,7 @@ def _attend(arguments, block_size, causal, dropout):
     )
     output = gather_rows(join_blocks(output, length), place, order)
     logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], place, order)
-    output = tf.reshape(output, [batch, heads, rounds, length, value.shape[3]])
+    output = tf.reshape(output, [batch, heads, rounds, length, size(value, 3)])
     return merge(output, tf.reshape(logsumexp, [batch, heads, rounds, length]), axis=2)
 
 

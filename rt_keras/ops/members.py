@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes, smaller
 from rt_keras.ops.chunks import chunks_of_blocks, over_blocks, over_heads, smallest_divisor
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.routing import logit_bound, normalize, prepare
@@ -215,8 +215,7 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
 
 def num_members(x, window_size):
     """Returns the number of members of a cluster: `window_size`, or all positions if fewer."""
-    length = size(x, 2)
-    return min(window_size, length) if isinstance(length, int) else tf.minimum(window_size, length)
+    return smaller(window_size, size(x, 2))
 
 
 def at_members(x, members):

@@ -10,7 +10,14 @@ import functools
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge_pair
-from rt_keras.ops.blocks import fold_heads, repeat_heads, shift_left, size, with_a_position
+from rt_keras.ops.blocks import (
+    fold_heads,
+    of_one_length,
+    repeat_heads,
+    shift_left,
+    size,
+    with_a_position,
+)
 from rt_keras.ops.chunks import chunks_of_blocks, over_heads
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
@@ -117,13 +124,9 @@ def nearest_attention(
     >>> nearest_attention(x, None, x, centroids, window_size=4, causal=True).shape
     TensorShape([1, 2, 12, 4])
     """
+    message = 'Assignment "nearest" needs as many keys as queries; "balanced" does not.'
+    query, value = of_one_length(query, value, message)
     length = size(query, 2)
-    lengths = {query.shape[2], query.shape[2] if key is None else key.shape[2]}
-    if len(lengths - {None}) > 1:
-        raise ValueError(
-            'Assignment "nearest" needs as many keys as queries; "balanced" does not. '
-            f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
-        )
     shifted = shifts_keys(routed_key)
     if shifted and not (key is None and block_size is None):
         raise ValueError(

@@ -10,6 +10,7 @@ from rt_keras.ops.blocks import (
     shift_left,
     size,
     sizes,
+    smaller,
 )
 from rt_keras.ops.decode import attend_step, like, put_rows, where_counted
 from rt_keras.ops.rings import add_members
@@ -62,8 +63,7 @@ def nearest_cache(
     value, clusters = repeat_heads(value, heads), centroids.shape[1]
     window = window_size
     if max_length is not None:
-        static = not tf.is_tensor(max_length)
-        window = min(window, max_length) if static else tf.minimum(window, max_length)
+        window = smaller(window, max_length)
     shifted = shifts_keys(routed_key)
     if shifted:
         key, value = (tf.convert_to_tensor(x) for x in (key, value))

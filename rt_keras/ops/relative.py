@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, size, sizes
+from rt_keras.ops.blocks import larger, pad_axis, size, sizes
 
 
 def window_bias(query, embeddings, keys, offset, causal=False):
@@ -21,8 +21,8 @@ def window_bias(query, embeddings, keys, offset, causal=False):
         embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m.
         keys: int, number of keys in a block's window.
         offset: int, index of the block's first query in its window.
-        causal: bool, whether the block is the last of its window and later keys are masked. The
-            biases of later keys are then undefined, which saves work. Defaults to False.
+        causal: bool, whether later keys are masked. Their biases are then undefined, which saves
+            work if the block is the last of its window. Defaults to False.
 
     Returns:
         `[batch, heads, blocks, queries, keys]`.
@@ -32,7 +32,7 @@ def window_bias(query, embeddings, keys, offset, causal=False):
     """
     queries = size(query, 3)
     # One more column than those that are read.
-    columns = keys + (1 if causal else queries)
+    columns = larger(keys + 1, offset + queries) if causal else keys + queries
     table = table_of_distances(embeddings, columns, offset + queries - 1, query.dtype)
     return by_key(tf.einsum("bhmqd,hrd->bhmqr", query, table), keys)
 

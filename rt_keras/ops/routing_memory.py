@@ -6,6 +6,7 @@ from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
+    larger,
     move_axis,
     places_of_rows,
     repeat_heads,
@@ -101,7 +102,8 @@ def memory_chunk(
     length, block_size = size(query, 2), size(memory["new_key"], 2)
     joined = JoinedChunk(position, count, length, block_size, block_size, look_back=0)
     # The number of blocks is only known if the position is an int.
-    begun = ceil_div(_largest(position % block_size) + length, block_size)
+    # An empty sequence is one block of padding.
+    begun = larger(ceil_div(_largest(position % block_size) + length, block_size), 1)
     num_blocks = begun if isinstance(begun, int) else ceil_div(length, block_size) + 1
 
     def blocks(aligned):

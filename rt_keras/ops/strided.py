@@ -3,7 +3,15 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.blocks import ceil_div, join_blocks, repeat_heads, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    join_blocks,
+    larger,
+    of_one_length,
+    repeat_heads,
+    size,
+    split_blocks,
+)
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import window_bias
 
@@ -69,12 +77,9 @@ def strided_attention(
     """
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
+    message = "Strided attention needs as many keys as queries."
+    query, value = of_one_length(query, value, message)
     heads, length = query.shape[1], size(query, 2)
-    if isinstance(length, int) and key.shape[2] not in (None, length):
-        raise ValueError(
-            "Strided attention needs as many keys as queries. "
-            f"Received: query of length {length}, key of length {key.shape[2]}."
-        )
     query *= query.shape[-1] ** -0.5
     logits = size(query, 0) * heads * length * ceil_div(length, stride)
     found = over_heads(
@@ -122,8 +127,11 @@ def _strided_attention(arguments, stride, causal, outside, dropout):
 
 
 def columns(x, stride):
-    """Splits `[batch, heads, length, ...]` to `[batch, heads, stride, steps, ...]`, zero-padded."""
-    return _swap(split_blocks(x, ceil_div(size(x, 2), stride), stride))
+    """Splits `[batch, heads, length, ...]` to `[batch, heads, stride, steps, ...]`, zero-padded.
+
+    There is at least one step.
+    """
+    return _swap(split_blocks(x, larger(ceil_div(size(x, 2), stride), 1), stride))
 
 
 def from_columns(x, length):

@@ -34,7 +34,7 @@ class Case(typing.NamedTuple):
     far: bool = True
     shared: typing.Any = "may be"
     cross: bool = False
-    grouped: typing.Any = False
+    grouped: bool = False
     # "option" or "always"; of "members", the choice depends on the future.
     causal: str = "option"
     drops: typing.Any = None
@@ -59,9 +59,7 @@ def draw_case(draw, case):
     if case.causal != "always":
         options["causal"] = draw(st.booleans())
     case.finish(draw, given, options)
-    # Local attention to the queries themselves needs as many values as queries.
-    has_groups = case.grouped is True or case.grouped == "of keys" and not given["shared"]
-    grouped = has_groups and draw(st.booleans())
+    grouped = case.grouped and draw(st.booleans())
     inputs = case.arrays(**given, **({"heads": 4} if grouped else {}))
     if grouped:
         inputs = with_two_key_heads(inputs)
@@ -261,7 +259,7 @@ CASES = {
         finish=finish_local,
         patches=PARTS,
         wide={"block_size": 9, "look_back": 3},
-        grouped="of keys",
+        grouped=True,
         drops={"block_size": 3},
         atol=0.03,
         examples=40,

@@ -175,8 +175,8 @@ SHIFTED = {"routed_key": "previous_query"}
 @pytest.mark.parametrize(
     "name, keys, given, message",
     [
-        ("strided", 7, {}, "query of length 5, key of length 7"),
-        ("nearest", 7, {}, '"nearest".*query of length 5, key of length 7'),
+        ("strided", 7, {}, "query of length 5, value of length 7"),
+        ("nearest", 7, {}, '"nearest".*query of length 5, value of length 7'),
         ("nearest", 5, SHIFTED, "needs key=None and block_size=None"),
         ("nearest", 5, {**SHIFTED, "key": None, "block_size": 4}, "key=None and block_size=None"),
         ("causal clustered", 7, {}, "as many keys as queries.*length 5, value of length 7"),

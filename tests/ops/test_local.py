@@ -13,7 +13,7 @@ from tests.ops import checks, reference
         (8, 8, {"sliding_window": 6}, "from 1 to look_back · block_size . 1, 5. Received: 6"),
         (8, 8, {"sliding_window": 3, "grid": (2, 1)}, "cannot be combined with grid or key_bl"),
         (8, 8, {"sliding_window": 3, "key_block_size": 4}, "with grid or key_block_size"),
-        (5, 7, {}, "query of length 5, key of length 7"),
+        (5, 7, {}, "query of length 5, value of length 7"),
         (8, 12, {"key_block_size": 4}, "length 8 in blocks of 4, key of length 12 in blocks of 4"),
         (8, 8, {"grid": (3, 1)}, "A grid of 3x1 blocks of 4 positions has 12.*query of length 8"),
         (8, 4, {"key_block_size": 2, "causal": True}, "queries and keys of one sequence"),

@@ -32,8 +32,9 @@ def test_window_bias(far, offset):
 
 
 @pytest.mark.parametrize("far", [0, 1, 3, 20])
-def test_a_causal_window_leaves_out_later_keys_alone(far):
-    table, offset = embeddings(far), 3
+@pytest.mark.parametrize("offset", [3, 9])
+def test_a_causal_window_leaves_out_later_keys_alone(far, offset):
+    table = embeddings(far)
     whole = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset).numpy()
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset, causal=True).numpy()
     seen = np.arange(7) - offset <= np.arange(4)[:, None]

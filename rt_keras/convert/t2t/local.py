@@ -5,9 +5,9 @@ import tensorflow as tf
 from rt_keras.convert.t2t.attend import attend, attend_step
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import in_parts
-from rt_keras.ops.blocks import ceil_div, join_blocks, size
+from rt_keras.ops.blocks import ceil_div, join_blocks, of_one_length, size
 from rt_keras.ops.decode import from_rows
-from rt_keras.ops.local import LocalWindows, over_local_heads
+from rt_keras.ops.local import WITHOUT_KEY_BLOCKS, LocalWindows, over_local_heads
 from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
 
 
@@ -53,6 +53,8 @@ def local_attention(
     """
     query, value = (tf.convert_to_tensor(x) for x in (query, value))
     key = query if key is None else tf.convert_to_tensor(key)
+    if key_block_size is None:
+        query, value = of_one_length(query, value, WITHOUT_KEY_BLOCKS)
     lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
     windows = LocalWindows(*lengths, *sizes, grid, look_back, causal)
     inputs = {"query": query, "key": key, "value": value}
