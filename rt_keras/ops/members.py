@@ -243,8 +243,9 @@ def rows_of_members(output, members, length):
         The rows `[batch * heads * clusters * w, depth]` in float32 (float64 for float64), the
         segment of each, and the shape `[batch, heads, length, depth]` of the result.
     """
-    batch, heads, depth = size(output, 0), size(output, 1), size(output, 4)
+    batch, heads, clusters, count, depth = sizes(output)
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1])
     segments = tf.reshape(sequences * length + members, [-1])
-    rows = tf.cast(tf.reshape(output, [-1, depth]), accumulation_dtype(output.dtype))
+    rows = tf.reshape(output, [batch * heads * clusters * count, depth])
+    rows = tf.cast(rows, accumulation_dtype(output.dtype))
     return rows, segments, [batch, heads, length, depth]

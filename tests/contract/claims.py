@@ -1,17 +1,21 @@
 """Compares the declared abilities of a kind of heads with its behavior."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.layers import MultiHeadAttention
-from tests.contract.kinds import BATCH, DEPTH, HEADS, VALUE_DEPTH
+from tests.contract.kinds import BATCH, DEPTH, HEADS, VALUE_DEPTH, move_weights
 from tests.contract.loops import of_each_head
-from tests.contract.ways import agree, new_cache, one_pass, part, tensors
+from tests.contract.ways import agree, directions, new_cache, one_pass, part, tensors
 from tests.ops import reference
 
 # Above it, a change of the future has been seen in the past.
 SEEN = 1e-6
+# Features of the layers that the heads are in.
+WIDTH = 8
 
 
 def keeps_its_causality(heads):
@@ -107,18 +111,65 @@ def keeps_its_masks(heads):
         assert np.max(np.abs(found - group(**inputs))) > SEEN
 
 
-def gives_its_weights(heads):
-    """`returns_attention_scores`: weights times values are the outputs, or a refusal by name."""
-    if heads.keys != heads.length or heads.key_heads != HEADS:
-        return
+def attention(heads, **options):
+    """A layer of such heads, built for sequences of any length."""
     group = heads.group
     layer = MultiHeadAttention(
         [type(group).from_config(group.get_config())],
         key_dim=DEPTH,
         value_dim=VALUE_DEPTH,
+        num_key_value_heads=None if heads.key_heads == HEADS else heads.key_heads,
         dtype="float64",
+        **options,
     )
-    x = np.random.default_rng(0).normal(size=(BATCH, heads.length, 8))
+    layer.build((None, None, WIDTH), (None, None, WIDTH))
+    return layer
+
+
+def takes_any_shape(heads):
+    """One trace of a training step serves all batch sizes and lengths, also 0, as known ones do.
+
+    The first direction is tried without masks, and with attention weights; the last with masks.
+    """
+    if heads.keys != heads.length or "grid" in heads.chosen:
+        return
+    layer, rng = move_weights(attention(heads)), np.random.default_rng(0)
+    ways = directions(heads.group)
+    for causal, masked in ((ways[0], False), (ways[-1], True)):
+        step = functools.partial(_training_step, layer, causal, masked)
+        spec = tf.TensorSpec([None, None, WIDTH], tf.float64), tf.TensorSpec([None, None], tf.bool)
+        traced = tf.function(step, input_signature=spec, autograph=False)
+        for batch, length in ((0, 9), (2, 0), (1, 3), (2, 11)):
+            x = tf.constant(rng.normal(size=(batch, length, WIDTH)))
+            mask = tf.constant(rng.random((batch, length)) < 0.7)
+            for found, expected in zip(traced(x, mask), step(x, mask), strict=True):
+                assert found.shape == expected.shape
+                agree(found, expected, f"{batch} sequences of {length}, {causal=}, {masked=}")
+
+
+def _training_step(layer, causal, masked, x, mask):
+    """The output, its gradients, the loss, and if not masked the attention weights."""
+    options = {"use_causal_mask": causal, "training": True}
+    if masked:
+        options |= {"query_mask": mask, "value_mask": mask}
+    else:
+        options["return_attention_scores"] = layer.head_groups[0].returns_attention_scores
+    weights = [weight.value for weight in layer.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output, *scores = tf.nest.flatten(layer(x, x, **options))
+        losses = [tf.cast(loss, x.dtype) for loss in layer.losses]
+        loss = tf.add_n([tf.reduce_sum(tf.sin(output)), *losses])
+    gradients = tape.gradient(loss, [x, *weights], unconnected_gradients="zero")
+    return [output, *scores, loss, *map(tf.convert_to_tensor, gradients)]
+
+
+def gives_its_weights(heads):
+    """`returns_attention_scores`: weights times values are the outputs, or a refusal by name."""
+    if heads.keys != heads.length or heads.key_heads != HEADS:
+        return
+    group, layer = heads.group, attention(heads)
+    x = np.random.default_rng(0).normal(size=(BATCH, heads.length, WIDTH))
     options = {"use_causal_mask": group.takes_causal_mask}
     if not group.returns_attention_scores:
         with pytest.raises(ValueError, match=heads.layer.__name__):
@@ -135,21 +186,15 @@ def gives_its_weights(heads):
 def keeps_its_global_tokens(heads):
     """`takes_global_tokens`: a first token that sees all and is seen by all, or a refusal."""
     group = heads.group
-    config = {**group.get_config(), "dtype": "float64"}
-
-    def attention():
-        return MultiHeadAttention(
-            [type(group).from_config(config)], key_dim=DEPTH, num_global_tokens=1, dtype="float64"
-        )
-
     if not group.takes_global_tokens:
         with pytest.raises(ValueError, match=heads.layer.__name__):
-            attention()
+            attention(heads, num_global_tokens=1)
         return
     if heads.keys != heads.length or "grid" in heads.chosen:
         return
     causal = group.needs_causal_mask
-    layer, x = attention(), np.random.default_rng(0).normal(size=(BATCH, heads.length, 8))
+    layer = attention(heads, num_global_tokens=1)
+    x = np.random.default_rng(0).normal(size=(BATCH, heads.length, WIDTH))
     mask = np.broadcast_to(np.arange(heads.length) == 3, [BATCH, heads.length])
     found = []
     for moved in (0, 1):

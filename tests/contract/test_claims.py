@@ -6,7 +6,7 @@ import pytest
 from rt_keras.layers import LocalHeads, LSHHeads, RandomHeads, StridedHeads
 from rt_keras.ops import local_attention
 from tests.contract import kinds
-from tests.contract.claims import CLAIMS, keeps_all_claims, keeps_its_causality
+from tests.contract.claims import CLAIMS, keeps_all_claims, keeps_its_causality, takes_any_shape
 from tests.contract.kinds import NAMES, Heads, label, layers, sets_of_values
 from tests.contract.ways import compute_the_same
 
@@ -17,6 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.
 @pytest.mark.parametrize("name", NAMES)
 def test_without_options(name, claim):
     claim(Heads(name, {}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in layers() if "Blocks" not in name])
+def test_a_layer_trained_on_unknown_shapes_even_empty_ones_is_that_of_known_shapes(name):
+    takes_any_shape(Heads(name, {}))
 
 
 @pytest.mark.parametrize(

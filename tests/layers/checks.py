@@ -136,29 +136,6 @@ def gates_for(group, x):
     return {"gates": random(*x.shape[:3], number)} if number else {}
 
 
-def takes_empty_batches_and_sequences(groups, static):
-    """Asserts that head groups support empty batches and sequences in training."""
-    layer = layers.MultiHeadAttention(groups, 4)
-    layer.build((None, None, 6), (None, None, 6))
-
-    def train(x, mask):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            masks = {"query_mask": mask, "value_mask": mask}
-            y = layer(x, x, **masks, use_causal_mask=True, training=True)
-            loss = tf.reduce_sum(y) + sum(layer.losses)
-        return y, loss, tape.gradient(loss, x)
-
-    if not static:
-        specs = tf.TensorSpec([None, None, 6]), tf.TensorSpec([None, None], tf.bool)
-        train = tf.function(train, input_signature=specs)
-    for shape in ((0, 9), (2, 0), (0, 0)):
-        output, loss, gradient = train(tf.ones([*shape, 6]), tf.ones(shape, tf.bool))
-        assert output.shape == gradient.shape == (*shape, 6) and loss == 0
-    for group in groups:
-        assert not hasattr(group, "member_counts") or not np.any(group.member_counts)
-
-
 def divergence_in_a_loop(p, q):
     """Computes the Jensen-Shannon divergence of two distributions over the same keys."""
     total = 0.0

@@ -140,17 +140,6 @@ def test_dropout_only_in_training_and_by_the_seed():
         assert checks.largest_difference(first, another) > 1e-3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "static", [True, pytest.param(False, marks=pytest.mark.weekly)], ids=["static", "dynamic"]
-)
-def test_kinds_train_on_empty_batches_and_sequences(static):
-    # Others need a position.
-    others = {"clustered", "routing-memory", "gated-delta"}
-    kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in others]
-    checks.takes_empty_batches_and_sequences(kinds, static)
-
-
 def test_no_keys():
     query, value = checks.random(2, 5, 6), checks.random(2, 0, 6)
     groups = [FullHeads(2), RoutingHeads(1, 2, 3, assignment="balanced")]

@@ -37,8 +37,8 @@ def test_keys_before(causal, before, look_back):
     np.testing.assert_allclose(found, expected[:, :, before:], atol=1e-12)
 
 
-@pytest.mark.parametrize("relative", [False, True])
-def test_key_heads_serve_several_heads_in_parts_of_a_long_block(relative):
+@pytest.mark.parametrize("relative, shared", [(False, False), (True, False), (False, True)])
+def test_key_heads_serve_several_heads_in_parts_of_a_long_block(relative, shared):
     rng = np.random.default_rng(0)
     query, keys = rng.normal(size=(2, 6, 300, 4)), rng.normal(size=(2, 2, 300, 4))
     options = {"block_size": 256, "causal": True, "sliding_window": 99, "return_logsumexp": True}
@@ -46,7 +46,10 @@ def test_key_heads_serve_several_heads_in_parts_of_a_long_block(relative):
     if relative:
         options["relative_embeddings"] = rng.normal(size=(6, 7, 4))
     repeated = np.repeat(keys, 3, axis=1)
-    found, expected = (local_attention(query, x, x[..., ::-1], **options) for x in (keys, repeated))
+    found, expected = (
+        local_attention(query, None if shared else x, x[..., ::-1], **options)
+        for x in (keys, repeated)
+    )
     tf.nest.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected
     )
