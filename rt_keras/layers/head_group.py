@@ -9,8 +9,9 @@ import tensorflow as tf
 from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
 from rt_keras.layers.saved_arguments import arguments_of
-from rt_keras.ops.blocks import of_one_length, repeat_heads
+from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.global_tokens import global_attention
+from rt_keras.ops.lengths import of_one_length
 
 
 class HeadGroup(CachedHeads, keras.layers.Layer):
@@ -228,10 +229,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     ):
         self._check_call(attention_mask, use_causal_mask)
         if self.share_qk:
-            message = (
-                f"{type(self).__name__} with share_qk=True need as many values as queries, which "
-                "are their own keys."
-            )
+            message = f"{type(self).__name__} with share_qk=True need as many values as queries."
             query, value = of_one_length(query, value, message)
         if not self.groups_queries:
             key, value = (repeat_heads(x, self.num_heads) for x in (key, value))

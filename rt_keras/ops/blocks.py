@@ -26,39 +26,6 @@ def ceil_div(numerator, denominator):
     return -(-numerator // denominator)
 
 
-def smaller(a, b):
-    """The smaller of two sizes: an int if both are, else a scalar tensor."""
-    return tf.minimum(a, b) if tf.is_tensor(a) or tf.is_tensor(b) else min(a, b)
-
-
-def larger(a, b):
-    """The larger of two sizes: an int if both are, else a scalar tensor."""
-    return tf.maximum(a, b) if tf.is_tensor(a) or tf.is_tensor(b) else max(a, b)
-
-
-def of_one_length(query, value, message):
-    """Returns queries and values after checking that they have the same length.
-
-    Args:
-        query, value: `[batch, heads, length, ...]`.
-        message: string, who needs that.
-
-    Raises:
-        ValueError: if they do not. If lengths are known only at run time, the error is an
-            `InvalidArgumentError`, which XLA does not check.
-    """
-    lengths = size(query, 2), size(value, 2)
-    if any(tf.is_tensor(length) for length in lengths):
-        # The check must precede operations that would fail with an unclear message.
-        with tf.control_dependencies([tf.debugging.assert_equal(*lengths, message)]):
-            return tf.identity(query), tf.identity(value)
-    if lengths[0] != lengths[1]:
-        raise ValueError(
-            f"{message} Received: query of length {lengths[0]}, value of length {lengths[1]}."
-        )
-    return query, value
-
-
 def move_axis(x, source, destination):
     """Moves one axis of `x` to another position."""
     order = [axis for axis in range(x.shape.rank) if axis != source]
@@ -139,7 +106,7 @@ def split_groups(x, heads):
 def with_a_position(attend, arguments):
     """Calls an attention function on sequences that may be empty, with at least one position.
 
-    Sorting needs a position, so empty sequences of unknown static length are padded with one.
+    Sorting needs a position, so empty sequences are padded with one.
 
     Args:
         attend: function of a dictionary like `arguments`, which returns
@@ -150,7 +117,7 @@ def with_a_position(attend, arguments):
         The result of `attend`, without the added position.
     """
     length, added = size(arguments["query"], 2), {}
-    if tf.is_tensor(length):
+    if tf.is_tensor(length) or length == 0:
         axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1}
         missing = 1 - tf.minimum(length, 1)
         added = {

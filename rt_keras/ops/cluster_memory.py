@@ -90,18 +90,16 @@ def choose(kept, of_queries, logits, places, asked):
     places = of_queries_last(lists[..., None] * members + places)
     logits = of_queries_last(logits)
     there = logits > MASKED / 2
-
-    def entries(name):
-        """Joins `[batch, heads, clusters, members, ...]` of the memory to `[entries, ...]`."""
-        count = batch * heads * num_clusters * members
-        return tf.reshape(kept[name], [count, *sizes(kept[name])[4:]])
-
-    chosen = tf.gather(entries("key"), places), tf.gather(entries("value"), places), there
+    count = batch * heads * num_clusters * members
+    flat = {
+        name: tf.reshape(x, [count, *sizes(x)[4:]]) for name, x in kept.items() if name != "counts"
+    }
+    chosen = tf.gather(flat["key"], places), tf.gather(flat["value"], places), there
     if "used" not in kept:
         return chosen, kept
     weights = tf.where(there, tf.cast(tf.nn.softmax(logits), tf.float32), 0.0)
     asked = tf.cast(tf.broadcast_to(asked, sizes(logits)[:3]), tf.float32)
-    used = tf.tensor_scatter_nd_add(entries("used"), places[..., None], weights * asked[..., None])
+    used = tf.tensor_scatter_nd_add(flat["used"], places[..., None], weights * asked[..., None])
     queries = tf.one_hot(of_queries, num_clusters) * asked[:, :, None, :, None]
     return chosen, {
         **kept,

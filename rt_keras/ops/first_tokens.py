@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, places_of_rows, size
+from rt_keras.ops.blocks import fold_heads, pad_axis, places_of_rows, size
 from rt_keras.ops.decode import pad_to, write_chunk
 
 
@@ -58,8 +58,7 @@ def first_tokens_attention(
     places = tf.range(num_first_tokens)
     real = (places < size(key, 2))[None]
     if key_mask is not None:
-        missing = tf.maximum(num_first_tokens - size(key, 2), 0)
-        mask = tf.pad(tf.cast(key_mask, tf.bool), [[0, 0], [0, missing]])
+        mask = pad_axis(tf.cast(key_mask, tf.bool), 1, 0, num_first_tokens)
         real &= mask[:, :num_first_tokens]
     own = tf.range(size(query, 2))[None]
     allowed = _seen(own, real, causal, outside)

@@ -13,6 +13,7 @@ from rt_keras.ops.blocks import (
     sizes,
     split_blocks,
 )
+from rt_keras.ops.lengths import larger
 from rt_keras.ops.relative import window_bias
 
 
@@ -112,10 +113,8 @@ def full_attention(
 
 def _blocks_of_queries(batch, heads, length, keys):
     """Returns the number and size of the blocks of queries whose logits stay within the limit."""
-    if not isinstance(length, int):
-        return 1, tf.maximum(length, 1)
-    if not all(isinstance(x, int) for x in (batch, heads, keys)):
-        return 1, max(1, length)
+    if not all(isinstance(x, int) for x in (batch, heads, length, keys)):
+        return 1, larger(length, 1)
     logits_of_one = max(1, batch * heads * keys)
     block_size = max(1, min(length, chunks.logits_at_once() // logits_of_one))
     return max(1, ceil_div(length, block_size)), block_size

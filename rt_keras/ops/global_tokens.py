@@ -5,8 +5,9 @@ import typing
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge_pair
-from rt_keras.ops.blocks import gather_rows, size, smaller
+from rt_keras.ops.blocks import gather_rows, size
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.lengths import smaller
 from rt_keras.ops.routing import normalize
 
 

@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, larger, pad_axis, size, sizes
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+from rt_keras.ops.lengths import larger
 
 # Bits in an integer.
 WORD = 32

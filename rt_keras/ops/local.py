@@ -11,13 +11,13 @@ from rt_keras.ops.blocks import (
     join_blocks,
     join_groups,
     neighbour_blocks,
-    of_one_length,
     repeat_heads,
     size,
     split_blocks,
     split_groups,
 )
 from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.lengths import of_one_length
 from rt_keras.ops.relative import window_bias
 
 WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_block_size."

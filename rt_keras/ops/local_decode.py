@@ -10,11 +10,11 @@ from rt_keras.ops.blocks import (
     flatten_blocks,
     places_of_rows,
     size,
-    smaller,
     split_blocks,
     take_places,
 )
 from rt_keras.ops.decode import attend_step, check_position, from_rows, pad_to, write
+from rt_keras.ops.lengths import smaller
 from rt_keras.ops.local import per_dimension, place_of_own_block
 
 

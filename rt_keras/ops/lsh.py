@@ -79,8 +79,6 @@ def lsh_attention(
     if key is not None:
         raise ValueError("lsh_attention takes no key, because queries and keys are shared")
     query, value, rotations = (tf.convert_to_tensor(x) for x in (query, value, rotations))
-    if query.shape[2] == 0:
-        return value
     logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * block_size
 
     def attend_heads(arguments):

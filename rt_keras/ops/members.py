@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes, smaller
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import chunks_of_blocks, over_blocks, over_heads, smallest_divisor
+from rt_keras.ops.lengths import smaller
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.routing import logit_bound, normalize, prepare
 
@@ -103,7 +104,8 @@ def _pick(pick_members, weights, x, mask, window_size, in_order, logits):
 
     def pick(arguments):
         x = normalize(arguments["query"])
-        found = pick_members(x, arguments.get("mask"), num_members(x, window_size), arguments)
+        count = smaller(window_size, size(x, 2))
+        found = pick_members(x, arguments.get("mask"), count, arguments)
         return tf.sort(found, axis=-1) if in_order else found
 
     return over_heads(
@@ -213,11 +215,6 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
     return in_parts(attend_rows, members["queries"].shape[3], in_order, 0, members.get("seed"))
 
 
-def num_members(x, window_size):
-    """Returns the number of members of a cluster: `window_size`, or all positions if fewer."""
-    return smaller(window_size, size(x, 2))
-
-
 def at_members(x, members):
     """Gathers the entries of `x` `[batch, length]` at each member `[batch, heads, clusters, w]`."""
     flat = tf.reshape(members, [size(members, 0), -1])
@@ -243,9 +240,8 @@ def rows_of_members(output, members, length):
         The rows `[batch * heads * clusters * w, depth]` in float32 (float64 for float64), the
         segment of each, and the shape `[batch, heads, length, depth]` of the result.
     """
-    batch, heads, clusters, count, depth = sizes(output)
+    batch, heads, *_, depth = sizes(output)
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1])
     segments = tf.reshape(sequences * length + members, [-1])
-    rows = tf.reshape(output, [batch * heads * clusters * count, depth])
-    rows = tf.cast(rows, accumulation_dtype(output.dtype))
+    rows = tf.cast(tf.reshape(output, [tf.size(members), depth]), accumulation_dtype(output.dtype))
     return rows, segments, [batch, heads, length, depth]

@@ -10,15 +10,9 @@ import functools
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge_pair
-from rt_keras.ops.blocks import (
-    fold_heads,
-    of_one_length,
-    repeat_heads,
-    shift_left,
-    size,
-    with_a_position,
-)
+from rt_keras.ops.blocks import fold_heads, repeat_heads, shift_left, size, with_a_position
 from rt_keras.ops.chunks import chunks_of_blocks, over_heads
+from rt_keras.ops.lengths import of_one_length
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
@@ -135,9 +129,6 @@ def nearest_attention(
         )
     dtype = accumulation_dtype(query.dtype)
     heads = query.shape[1]
-    if query.shape[2] == 0:
-        output = repeat_heads(value, heads)
-        return (output, tf.zeros_like(query[..., 0], dtype)) if return_logsumexp else output
     sides = 2 if block_size is not None and not causal else 1
     shared = key is None and num_probes == 1 and block_size is None
     keys = (window_size + block_size_of(window_size)) * (1 if shared else 2) * sides

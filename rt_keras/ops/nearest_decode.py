@@ -10,9 +10,9 @@ from rt_keras.ops.blocks import (
     shift_left,
     size,
     sizes,
-    smaller,
 )
 from rt_keras.ops.decode import attend_step, like, put_rows, where_counted
+from rt_keras.ops.lengths import smaller
 from rt_keras.ops.rings import add_members
 from rt_keras.ops.routed import Routing, shifts_keys
 
@@ -61,9 +61,7 @@ def nearest_cache(
     """
     batch, heads, length, _ = sizes(key)
     value, clusters = repeat_heads(value, heads), centroids.shape[1]
-    window = window_size
-    if max_length is not None:
-        window = smaller(window, max_length)
+    window = window_size if max_length is None else smaller(window_size, max_length)
     shifted = shifts_keys(routed_key)
     if shifted:
         key, value = (tf.convert_to_tensor(x) for x in (key, value))

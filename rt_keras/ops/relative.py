@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import larger, pad_axis, size, sizes
+from rt_keras.ops.blocks import pad_axis, size, sizes
+from rt_keras.ops.lengths import larger
 
 
 def window_bias(query, embeddings, keys, offset, causal=False):

@@ -6,7 +6,6 @@ from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
-    larger,
     move_axis,
     places_of_rows,
     repeat_heads,
@@ -15,6 +14,7 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.cluster_memory import best_members, choose, remember
 from rt_keras.ops.decode import like, put_rows
+from rt_keras.ops.lengths import larger
 from rt_keras.ops.local_chunk import JoinedChunk
 from rt_keras.ops.rings import counts_at, of_lists
 from rt_keras.ops.routed import Routing
@@ -101,9 +101,9 @@ def memory_chunk(
     num_clusters = centroids.shape[1]
     length, block_size = size(query, 2), size(memory["new_key"], 2)
     joined = JoinedChunk(position, count, length, block_size, block_size, look_back=0)
-    # The number of blocks is only known if the position is an int.
-    # An empty sequence is one block of padding.
-    begun = larger(ceil_div(_largest(position % block_size) + length, block_size), 1)
+    # An empty sequence is one block of padding. The number is only known if the position is an int.
+    first = position if isinstance(position, int) else tf.reduce_max(position % block_size)
+    begun = larger(ceil_div(first % block_size + length, block_size), 1)
     num_blocks = begun if isinstance(begun, int) else ceil_div(length, block_size) + 1
 
     def blocks(aligned):
@@ -264,7 +264,3 @@ def _over_blocks(read_block, of_blocks, kept, begun, specs):
         lambda index, *_: index < begun, step, (tf.constant(0), kept, arrays)
     )
     return [array.stack() for array in arrays], kept
-
-
-def _largest(position):
-    return position if isinstance(position, int) else tf.reduce_max(position)

@@ -3,16 +3,9 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.blocks import (
-    ceil_div,
-    join_blocks,
-    larger,
-    of_one_length,
-    repeat_heads,
-    size,
-    split_blocks,
-)
+from rt_keras.ops.blocks import ceil_div, join_blocks, repeat_heads, size, split_blocks
 from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.lengths import larger, of_one_length
 from rt_keras.ops.relative import window_bias
 
 
@@ -77,8 +70,7 @@ def strided_attention(
     """
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    message = "Strided attention needs as many keys as queries."
-    query, value = of_one_length(query, value, message)
+    query, value = of_one_length(query, value, "Strided attention needs as many keys as queries.")
     heads, length = query.shape[1], size(query, 2)
     query *= query.shape[-1] ** -0.5
     logits = size(query, 0) * heads * length * ceil_div(length, stride)
@@ -127,10 +119,8 @@ def _strided_attention(arguments, stride, causal, outside, dropout):
 
 
 def columns(x, stride):
-    """Splits `[batch, heads, length, ...]` to `[batch, heads, stride, steps, ...]`, zero-padded.
-
-    There is at least one step.
-    """
+    """Splits `[batch, heads, length, ...]` to `[batch, heads, stride, steps, ...]`, zero-padded."""
+    # At least one step, as relative positions need.
     return _swap(split_blocks(x, larger(ceil_div(size(x, 2), stride), 1), stride))
 
 

@@ -7,7 +7,8 @@ from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.members import at_members, num_logits, num_members, rows_of_members, top_members
+from rt_keras.ops.lengths import smaller
+from rt_keras.ops.members import at_members, num_logits, rows_of_members, top_members
 from rt_keras.ops.routing import centroid_scores, prepare
 
 # That code adds this to the number of clusters that chose a position.
@@ -60,7 +61,7 @@ def cluster_attention(
     """
 
     def members_of(x, arguments):
-        return tf.sort(pick_members(x, None, num_members(x, window_size), arguments))
+        return tf.sort(pick_members(x, None, smaller(window_size, size(x, 2)), arguments))
 
     def attend_heads(arguments):
         return _attend(arguments, members_of, block_size, causal, dropout)

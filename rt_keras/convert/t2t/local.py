@@ -5,8 +5,9 @@ import tensorflow as tf
 from rt_keras.convert.t2t.attend import attend, attend_step
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import in_parts
-from rt_keras.ops.blocks import ceil_div, join_blocks, of_one_length, size
+from rt_keras.ops.blocks import ceil_div, join_blocks, size
 from rt_keras.ops.decode import from_rows
+from rt_keras.ops.lengths import of_one_length
 from rt_keras.ops.local import WITHOUT_KEY_BLOCKS, LocalWindows, over_local_heads
 from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
 

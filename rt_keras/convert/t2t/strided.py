@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.convert.t2t.attend import attend, attend_step
 from rt_keras.convert.t2t.relative import relative_terms
-from rt_keras.ops.blocks import ceil_div, of_one_length, size
+from rt_keras.ops.blocks import ceil_div, size
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.full_decode import add_kept
 from rt_keras.ops.strided import columns, from_columns
@@ -49,8 +49,6 @@ def strided_attention(
     """
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    message = "Strided attention needs as many keys as queries."
-    query, value = of_one_length(query, value, message)
     length = size(query, 2)
 
     def attend_heads(arguments):
