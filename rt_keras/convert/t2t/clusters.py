@@ -7,7 +7,7 @@ from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.lengths import smaller
+from rt_keras.ops.lengths import larger, smaller
 from rt_keras.ops.members import at_members, num_logits, rows_of_members, top_members
 from rt_keras.ops.routing import centroid_scores, prepare
 
@@ -97,12 +97,12 @@ def _attend(arguments, members_of, block_size, causal, dropout):
 
 
 def _pad_to_blocks(arguments, block_size):
-    """Pads arguments with zeros to whole blocks; also returns the mask of real keys."""
+    """Pads arguments with zeros to one whole block or more; also returns the mask of real keys."""
     padded = dict(arguments)
     for name, axis in (("query", 2), ("key", 2), ("value", 2), ("token_bias", 1), ("key_mask", 1)):
         if name in arguments:
             length = size(arguments[name], axis)
-            missing = ceil_div(length, block_size) * block_size - length
+            missing = larger(ceil_div(length, block_size), 1) * block_size - length
             padded[name] = pad_axis(arguments[name], axis, 0, missing)
     value = arguments["value"]
     real = tf.ones([size(value, 0), size(value, 2)], tf.bool)
@@ -134,8 +134,7 @@ def strided_members(x, mask, count, weights):
         int32 `[batch, heads, clusters, count]`.
     """
     order = tf.argsort(-tf.linalg.matrix_transpose(centroid_scores(x, weights["centroids"])))
-    # An empty sequence has no members and no step.
-    return tf.gather(order, tf.range(count) * (size(x, 2) // tf.maximum(count, 1)), axis=-1)
+    return tf.gather(order, tf.range(count) * (size(x, 2) // count), axis=-1)
 
 
 def bucket_members(num_buckets, x, mask, count, weights):

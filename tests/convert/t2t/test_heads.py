@@ -88,11 +88,14 @@ def hashed_attention(query, key, value, projections, *, num_buckets, **options):
     )
 
 
-@pytest.mark.parametrize("causal, shared", [(False, False), (True, False), (True, True)])
-def test_hashed_attention_is_that_of_the_loop(causal, shared):
-    inputs = arrays(14, shared=shared)
+@pytest.mark.parametrize(
+    "length, causal, shared",
+    [(14, False, False), (14, True, False), (14, True, True), (0, False, True), (0, True, True)],
+)
+def test_hashed_attention_is_that_of_the_loop(length, causal, shared):
+    inputs = arrays(length, shared=shared)
     inputs["projections"] = np.random.default_rng(8).normal(size=(2, 2, 6))
-    options = {"key_mask": ops_checks.mask("scattered", 14), "causal": causal, "num_buckets": 4}
+    options = {"key_mask": ops_checks.mask("scattered", length), "causal": causal, "num_buckets": 4}
     ops_checks.holds(
         hashed_attention, reference.hashed, inputs, window_size=5, block_size=4, **options
     )
