@@ -279,3 +279,11 @@ def traced_for_saving(function):
 
     with save_context.save_context(tf.saved_model.SaveOptions()):
         return function.get_concrete_function()
+
+
+def compiled_by_xla():
+    """Returns whether operations that are created now are parts of a program of XLA."""
+    from tensorflow.python.framework import ops
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+    return GraphOrParentsInXlaContext(ops.get_default_graph())

@@ -130,7 +130,7 @@ def _scores(query, mean, variance, deviation_weight):
     """
     batch, key_heads, *rows, depth = sizes(query)
     flat = tf.reshape(query, [batch, key_heads, -1, depth])
-    score = _with_deviation(
+    score = with_deviation(
         lambda summary, vectors: tf.matmul(vectors, summary, transpose_b=True),
         (mean, variance),
         flat,
@@ -139,7 +139,7 @@ def _scores(query, mean, variance, deviation_weight):
     return tf.reshape(score, [batch, key_heads, *rows, size(mean, 2)])
 
 
-def _with_deviation(products, summaries, query, deviation_weight):
+def with_deviation(products, summaries, query, deviation_weight):
     """Computes scores from means and variances, with a function that multiplies them by queries."""
     mean, variance = summaries
     score = products(mean, query)
@@ -216,7 +216,7 @@ def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
             return tf.linalg.matvec(tf.reshape(tf.gather(rows, part["row"]), shape), vectors)
 
         summaries = part["means"], part["variances"]
-        return _with_deviation(products, summaries, part["query"], deviation_weight)
+        return with_deviation(products, summaries, part["query"], deviation_weight)
 
     blocks = [batch, key_heads, *rows, size(node, 4) * NODE_SIZE]
     score = over_queries(

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, move_axis, sizes
+from rt_keras.ops.blocks import ceil_div, move_axis, size, sizes
 
 # Numbers of attention logits. Up to `MAX_LOGITS` (768 MiB in float32) are computed at once and kept
 # for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time and
@@ -32,8 +32,7 @@ def map_chunks(function, stacked, whole, dtype):
     Args:
         function: function of a dictionary with one chunk of each entry of `stacked`, and of
             `whole`. It returns a tensor or a tuple of tensors.
-        stacked: dictionary of tensors whose first axes have the same static size, the number of
-            chunks.
+        stacked: dictionary of tensors whose first axes have the same size, the number of chunks.
         whole: dictionary of tensors passed to every chunk. If a chunk only gathers rows of such a
             tensor (`tf.gather`), its gradient costs no more than these rows.
         dtype: dtype of the result, or a tuple of dtypes.
@@ -41,7 +40,7 @@ def map_chunks(function, stacked, whole, dtype):
     Returns:
         The results, stacked along a new first axis.
     """
-    count = next(iter(stacked.values())).shape[0]
+    count = size(next(iter(stacked.values())), 0)
 
     def arguments_of(flat, index):
         values = [x[index] for x in flat[: len(stacked)]]

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend
+from rt_keras.keras_internals import compiled_by_xla
+from rt_keras.ops.attend import MASKED, accumulation_dtype, attend
 from rt_keras.ops.block_selection import (
     GATHERED_AT_ONCE,
     node_summaries,
@@ -13,7 +14,9 @@ from rt_keras.ops.block_selection import (
 )
 from rt_keras.ops.block_tiles import attend_in_tiles, pays
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
+from rt_keras.ops.chunks import has_accelerator
 from rt_keras.ops.content_order import content_order
+from rt_keras.ops.masked_blocks import Extent, attend_to_masked
 
 
 class Reach(NamedTuple):
@@ -132,15 +135,20 @@ def selected_blocks_attention(
     blocks |= summaries(blocks["key"], counts, block_size)
     if num_nodes is not None:
         blocks |= node_summaries(blocks["mean"], blocks["variance"], counts)
-    own = places_of_rows(0, tf.range(size(query, 2)))
-    reach = reach_of(own, window, block_size, causal, memory_length)
-    if query_mask is not None:
-        # No block is before the first or after the last.
-        real = tf.cast(query_mask, tf.bool)
-        after = tf.where(real, reach.after, places // block_size)
-        reach = reach._replace(before=tf.where(real, reach.before, 0), after=after)
-    options = num_blocks, num_nodes, deviation_weight, dropout, seed
-    return attend_to_best(query, blocks, reach, counts, *options)
+    options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
+    if has_accelerator() or compiled_by_xla():
+        own = places_of_rows(0, tf.range(size(query, 2)))
+        reach = reach_of(own, window, block_size, causal, memory_length)
+        found = attend_to_best(query, blocks, reach, *options)
+    else:
+        found = attend_to_masked(query, blocks, Extent(window, causal, memory_length), *options)
+    return found if query_mask is None else _without_padding(*found, query_mask)
+
+
+def _without_padding(output, logsumexp, query_mask):
+    real = tf.cast(query_mask, tf.bool)[:, None]
+    output = tf.where(real[..., None], output, tf.zeros_like(output))
+    return output, tf.where(real, logsumexp, tf.constant(MASKED, logsumexp.dtype))
 
 
 def check_memory_length(memory_length, segment_size):

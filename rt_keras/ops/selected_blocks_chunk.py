@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype
 from rt_keras.ops.block_selection import NODE_SIZE, SUMMARIES, node_summaries
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, take_places
 from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
+from rt_keras.ops.masked_blocks import no_attention
 from rt_keras.ops.rings import numbers_of_places
 from rt_keras.ops.selected_blocks import (
     attend_to_best,
@@ -224,7 +224,7 @@ def _attention(query, found, reach, counts, blocks, options):
     segments = size(found["key"], 2) // blocks.segment_size
 
     def of_none(query, found):
-        return _no_attention(query, found["value"])
+        return no_attention(query, found["value"])
 
     def of_first(number, query, found):
         keys = number * blocks.segment_size
@@ -285,13 +285,6 @@ def _switch(number, functions, *tensors):
         ), gradient
 
     return computed(*(flat[i] for i in learnt))
-
-
-def _no_attention(query, value):
-    """Returns the output and the logsumexp of queries that see no block."""
-    shape, dtype = sizes(query)[:3], accumulation_dtype(query.dtype)
-    output = tf.zeros([*shape, size(value, 3)], query.dtype)
-    return output, tf.fill(shape, tf.constant(MASKED, dtype))
 
 
 def _parts_of(segment, parts):

@@ -243,7 +243,8 @@ def test_accelerators_take_more_positions_at_a_time(monkeypatch):
     for module in (selected_blocks, block_selection):
         monkeypatch.setattr(module, "GATHERED_AT_ONCE", 1)
     monkeypatch.setattr(block_selection, "ON_ACCELERATORS", 4000)
-    monkeypatch.setattr(block_selection, "has_accelerator", lambda: True)
+    for module in (selected_blocks, block_selection):
+        monkeypatch.setattr(module, "has_accelerator", lambda: True)
     positions = []
 
     def attend(query, *arguments, **options):
