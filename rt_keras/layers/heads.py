@@ -144,14 +144,13 @@ class Heads(Centroids, HeadGroup):
         return Chunk(key=None if self.share_qk else key, **arguments)
 
     def attend(self, *, return_logsumexp=False, **arguments):
-        chunk, count = self._chunk(**arguments), len(self.joined_sets)
-        joins = return_logsumexp or count > 1
-        found = [
-            key_set.attend(self, part, joins)
-            for key_set, part in zip(self.joined_sets, _parts(chunk, count))
-        ]
+        chunk = self._chunk(**arguments)
+        length = size(chunk.value, 2)
+        reached = [x for x in self._with_chunks(chunk) if not x[0].is_out_of_reach(length)]
+        joins = return_logsumexp or len(reached) > 1
+        found = [key_set.attend(self, part, joins) for key_set, part in reached]
         found = _joined(found, return_logsumexp)
-        if chunk.query_mask is None or count == 1:
+        if chunk.query_mask is None or len(reached) == 1:
             return found
         # Padding attends to sets without positions, so its outputs must be set to 0.
         real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
@@ -171,7 +170,8 @@ class Heads(Centroids, HeadGroup):
 
     def prefill_cache(self, *, max_length, **arguments):
         chunk = self._chunk(**arguments)
-        states = {x.name: x.prefill_state(self, chunk, max_length) for x in self.joined_sets}
+        sets = [x for x in self.joined_sets if not x.is_out_of_reach(max_length)]
+        states = {x.name: x.prefill_state(self, chunk, max_length) for x in sets}
         return {name: state for name, state in states.items() if state}
 
     def decode_step(self, *, cache, return_logsumexp=False, **arguments):
@@ -183,11 +183,29 @@ class Heads(Centroids, HeadGroup):
         joins = arguments.pop("return_logsumexp", False)
         return self._read("read_chunk", cache, joins, self._chunk(**arguments))
 
+    def _with_chunks(self, chunk):
+        """Returns each set of keys with its chunk, all with different seeds.
+
+        The seed is split as if the sets were merged one after the other.
+        """
+        chunks, seed = [], chunk.seed
+        for _ in self.joined_sets[1:]:
+            last = seed
+            if seed is not None:
+                seed, last = tf.unstack(tf.random.split(seed, 2))
+            chunks.insert(0, chunk._replace(seed=last))
+        return list(zip(self.joined_sets, [chunk._replace(seed=seed), *chunks], strict=True))
+
     def _read(self, way, cache, return_logsumexp, chunk):
         """Computes the outputs and the cache of the next positions with a method of the sets."""
-        count, found, after = len(self.joined_sets), [], {}
-        joins = return_logsumexp or count > 1
-        for key_set, part in zip(self.joined_sets, _parts(chunk, count)):
+        # A set without a state is out of reach.
+        reached = [
+            (key_set, part)
+            for key_set, part in self._with_chunks(chunk)
+            if key_set.name in cache or key_set.furthest_left_out is None
+        ]
+        joins, found, after = return_logsumexp or len(reached) > 1, [], {}
+        for key_set, part in reached:
             output, state = getattr(key_set, way)(self, part, cache, joins)
             found.append(output)
             if state:
@@ -221,20 +239,6 @@ class Heads(Centroids, HeadGroup):
         if "key_sets" in config:
             config = with_layers(config, "key_sets")
         return super().from_config(config)
-
-
-def _parts(chunk, count):
-    """Returns a chunk for each set of keys, each with a different seed.
-
-    The seed is split as if the sets were merged one after the other.
-    """
-    if chunk.seed is None:
-        return [chunk] * count
-    seeds, seed = [], chunk.seed
-    for _ in range(count - 1):
-        seed, last = tf.unstack(tf.random.split(seed, 2))
-        seeds.insert(0, last)
-    return [chunk._replace(seed=seed) for seed in (seed, *seeds)]
 
 
 def _joined(found, return_logsumexp):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import sizes
+from rt_keras.ops.devices import runs_on_cpu_kernels
 
 # Replaces minus infinity, because the difference of two masked logits would be NaN.
 MASKED = -1e30
@@ -59,6 +60,8 @@ def attend(
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
     masks = allowed if isinstance(allowed, tuple) else (allowed,)
+    if runs_on_cpu_kernels():
+        return softmax_sums(where_all(masks, logits, masked), value, dropout, seed)
     # p is at least exp(-2 bound), and the gradient has the square of its sum.
     if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
         top = tf.constant([bound], dtype)
@@ -73,6 +76,38 @@ def attend(
     output = weighted_sums(weights, value) * tf.expand_dims(tf.cast(1.0 / total, value.dtype), -1)
     logsumexp = tf.where(found, top + tf.math.log(total), masked)
     return output, logsumexp
+
+
+def softmax_sums(logits, value, dropout=0.0, seed=None):
+    """Computes sums of values with the softmax of logits as weights, by TensorFlow's kernels.
+
+    Args:
+        logits: `[..., queries, keys]`, `MASKED` for keys that a query does not see.
+        value: `[..., keys, value_depth]`.
+        dropout, seed: see `attend`.
+
+    Returns:
+        See `attend`.
+    """
+    weights, logsumexp = _softmax(logits)
+    found = logsumexp > MASKED / 2
+    output = weighted_sums(tf.cast(drop(weights, dropout, seed), value.dtype), value)
+    output = tf.where(found[..., None], output, tf.zeros_like(output))
+    return output, tf.where(found, logsumexp, tf.constant(MASKED, logits.dtype))
+
+
+@tf.custom_gradient
+def _softmax(logits):
+    """Returns the softmax of rows and their logsumexp."""
+    weights = tf.nn.softmax(logits)
+    # The largest weight is exp(largest logit - logsumexp).
+    logsumexp = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(weights, axis=-1))
+
+    def gradients(of_weights, of_logsumexp):
+        mean = tf.reduce_sum(weights * of_weights, axis=-1) - of_logsumexp
+        return weights * (of_weights - mean[..., None])
+
+    return (weights, logsumexp), gradients
 
 
 def merge(outputs, logsumexps, axis):

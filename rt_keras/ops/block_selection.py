@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.chunks import has_accelerator, over_blocks
+from rt_keras.ops.chunks import over_blocks
+from rt_keras.ops.devices import has_accelerator
 from rt_keras.ops.largest import indices_of_largest_in_groups
 
 # Number of blocks in a node of the tree.

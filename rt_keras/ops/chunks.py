@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, move_axis, size, sizes
+from rt_keras.ops.devices import has_accelerator
 
 # Numbers of attention logits. Up to `MAX_LOGITS` (768 MiB in float32) are computed at once and kept
 # for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time and
@@ -12,11 +13,6 @@ from rt_keras.ops.blocks import ceil_div, move_axis, size, sizes
 MAX_LOGITS = 3 * 2**26
 LOGITS_AT_ONCE = 2**25
 LOGITS_ON_ACCELERATORS = 2**27
-
-
-def has_accelerator():
-    """Returns whether TensorFlow sees a GPU or a TPU."""
-    return any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
 
 
 def logits_at_once():

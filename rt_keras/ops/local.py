@@ -17,6 +17,7 @@ from rt_keras.ops.blocks import (
     split_groups,
 )
 from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.full import full_attention
 from rt_keras.ops.lengths import of_one_length
 from rt_keras.ops.relative import window_bias
 
@@ -115,6 +116,17 @@ def local_attention(
     lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
     options = grid, look_back, causal, sliding_window, keys_before
     windows = LocalWindows(*lengths, *sizes, *options)
+    if windows.have_all_keys(*lengths) and not dropout:
+        return full_attention(
+            query,
+            key,
+            value,
+            causal=causal,
+            query_mask=query_mask,
+            key_mask=key_mask,
+            relative_embeddings=relative_embeddings,
+            return_logsumexp=return_logsumexp,
+        )
     found = over_local_heads(
         lambda arguments: _local_attention(arguments, windows, dropout, return_logsumexp),
         windows,
@@ -189,6 +201,11 @@ class LocalWindows:
         self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
         # In more dimensions, keys after the own block in the window may be before it in the order.
         self.one_way = causal and len(self.grid) == 1
+
+    def have_all_keys(self, length, keys):
+        """Returns whether every query of a sequence of a known length sees all of its keys."""
+        known = isinstance(length, int) and length == keys and len(self.grid) == 1
+        return known and self.sliding_window is None and self.grid[0] <= self.look_back[0] + 1
 
     def of_queries(self, x):
         """Splits `[batch, heads, length, ...]` to `[batch, heads, blocks, block_size, ...]`."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, drop
+from rt_keras.ops.attend import MASKED, accumulation_dtype, softmax_sums
 from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE, with_deviation
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import map_chunks
@@ -214,25 +214,7 @@ def _attend(query, part, bias, dropout, seed):
     shape = sizes(logits)
     logits = tf.reshape(logits, [*shape[:3], -1, size(bias, 3)])
     logits += tf.cast(bias, dtype)[:, :, :, None]
-    weights, logsumexp = _softmax(tf.reshape(logits, shape))
-    found = logsumexp > MASKED / 2
-    output = tf.matmul(tf.cast(drop(weights, dropout, seed), query.dtype), _flat(part["value"]))
-    output = tf.where(found[..., None], output, tf.zeros_like(output))
-    return output, tf.where(found, logsumexp, MASKED)
-
-
-@tf.custom_gradient
-def _softmax(logits):
-    """Returns the softmax and the logsumexp of rows."""
-    weights = tf.nn.softmax(logits)
-    # The largest weight is exp(largest logit - logsumexp).
-    logsumexp = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(weights, axis=-1))
-
-    def gradients(of_weights, of_logsumexp):
-        mean = tf.reduce_sum(weights * of_weights, axis=-1) - of_logsumexp
-        return weights * (of_weights - mean[..., None])
-
-    return (weights, logsumexp), gradients
+    return softmax_sums(tf.reshape(logits, shape), _flat(part["value"]), dropout, seed)
 
 
 def no_attention(query, value):

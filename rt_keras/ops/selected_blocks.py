@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.keras_internals import compiled_by_xla
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend
 from rt_keras.ops.block_selection import (
     GATHERED_AT_ONCE,
@@ -14,8 +13,8 @@ from rt_keras.ops.block_selection import (
 )
 from rt_keras.ops.block_tiles import attend_in_tiles, pays
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
-from rt_keras.ops.chunks import has_accelerator
 from rt_keras.ops.content_order import content_order
+from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.masked_blocks import Extent, attend_to_masked
 
 
@@ -136,12 +135,12 @@ def selected_blocks_attention(
     if num_nodes is not None:
         blocks |= node_summaries(blocks["mean"], blocks["variance"], counts)
     options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
-    if has_accelerator() or compiled_by_xla():
+    if runs_on_cpu_kernels():
+        found = attend_to_masked(query, blocks, Extent(window, causal, memory_length), *options)
+    else:
         own = places_of_rows(0, tf.range(size(query, 2)))
         reach = reach_of(own, window, block_size, causal, memory_length)
         found = attend_to_best(query, blocks, reach, *options)
-    else:
-        found = attend_to_masked(query, blocks, Extent(window, causal, memory_length), *options)
     return found if query_mask is None else _without_padding(*found, query_mask)
 
 

@@ -243,8 +243,8 @@ def test_accelerators_take_more_positions_at_a_time(monkeypatch):
     for module in (selected_blocks, block_selection):
         monkeypatch.setattr(module, "GATHERED_AT_ONCE", 1)
     monkeypatch.setattr(block_selection, "ON_ACCELERATORS", 4000)
-    for module in (selected_blocks, block_selection):
-        monkeypatch.setattr(module, "has_accelerator", lambda: True)
+    monkeypatch.setattr(block_selection, "has_accelerator", lambda: True)
+    monkeypatch.setattr(selected_blocks, "runs_on_cpu_kernels", lambda: False)
     positions = []
 
     def attend(query, *arguments, **options):

@@ -137,6 +137,10 @@ class Cluster(KeySet):
         """Returns whether the set can be merged and leaves out no window, which only a step can."""
         return self.joins and self.window is None
 
+    @property
+    def furthest_left_out(self):
+        return None if self.window is None else self.window.furthest
+
     def beside(self, others):
         window = None if self.shifts_keys else window_among(others)
         if window is not None and window.sliding_window is not None:

@@ -8,7 +8,7 @@ from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets.at_distance import AtDistance
 from rt_keras.layers.key_sets.everything import Everything
 from rt_keras.layers.key_sets.key_set import in_union
-from rt_keras.layers.key_sets.window import window_among
+from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.first_tokens import (
     first_tokens_attention,
     first_tokens_cache,
@@ -69,6 +69,10 @@ class FirstTokens(AtDistance):
         window_among(others)
         covered = tuple(x for x in others if hasattr(x, "covers"))
         return dataclasses.replace(self, covered=covered)
+
+    @property
+    def furthest_left_out(self):
+        return max((x.furthest for x in self.covered or () if isinstance(x, Window)), default=None)
 
     def keys_read(self, causal):
         return self.num_first_tokens

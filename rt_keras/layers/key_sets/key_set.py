@@ -145,6 +145,19 @@ class KeySet:
         """
         return self
 
+    @property
+    def furthest_left_out(self):
+        """Largest distance of the keys that the set leaves to the window of its union.
+
+        None if it leaves out none. No query of a shorter sequence then sees a key of the set.
+        """
+        return None
+
+    def is_out_of_reach(self, length):
+        """Returns whether no query of a sequence of a known length sees a key of the set."""
+        furthest = self.furthest_left_out
+        return isinstance(length, int) and furthest is not None and length <= furthest + 1
+
     def build_positions(self, heads, depth):
         """Adds the weights of relative positions to the heads. Called before `build`."""
         if self.max_relative_distance is not None:

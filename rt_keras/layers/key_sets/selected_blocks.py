@@ -106,6 +106,11 @@ class SelectedBlocks(AtDistance):
             )
 
     @property
+    def furthest_left_out(self):
+        block_size, look_back = self.window
+        return (look_back + 1) * block_size - 1
+
+    @property
     def cache_grows(self):
         """Returns whether queries may select blocks of all previous segments."""
         return self.memory_length is None
