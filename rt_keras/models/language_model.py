@@ -13,6 +13,7 @@ from rt_keras.models.generation import (
     written_tokens,
 )
 from rt_keras.models.presets import Loadable
+from rt_keras.models.streaming import make_advance
 from rt_keras.ops.blocks import size
 
 
@@ -139,6 +140,10 @@ class LanguageModel(Loadable, ChunkedLoss):
             model=self,
         )
         return {ids_name: tokens, mask_name: written_tokens(tokens, mask, stop_token_ids)}
+
+    def advance_function(self):
+        """Returns the compiled function that `stream` calls for a few tokens at a time."""
+        return self.compiled_function("stream", lambda: make_advance(self))
 
     def next_logits(self, tokens, cache, index, encoded=()):
         """Computes the logits of the next token, for a sampler.

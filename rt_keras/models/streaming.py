@@ -84,7 +84,7 @@ def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prom
     tokenizer = model.preprocessor.tokenizer
     if stop_token_ids is None:
         stop_token_ids = stop_tokens(tokenizer)
-    advance = model.compiled_function("stream", lambda: _make_advance(model))
+    advance = model.advance_function()
     first = 0 if with_prompt else known
     text = TextChunks(tokenizer)
     index, done = known, False
@@ -100,7 +100,7 @@ def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prom
     yield from text.rest()
 
 
-def _make_advance(model):
+def make_advance(model):
     """Creates the compiled function that generates `count` tokens at `index`.
 
     Its cache holds all preceding tokens but the last.

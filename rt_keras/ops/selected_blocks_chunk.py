@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rt_keras.ops.block_selection import NODE_SIZE, SUMMARIES, node_summaries
-from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, take_places
+from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, take_places
 from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
 from rt_keras.ops.masked_blocks import no_attention
 from rt_keras.ops.rings import numbers_of_places

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.graph_generation import GraphGeneration
-from rt_keras.models.adapted.prompt_reading import PromptReading
+from rt_keras.models.adapted.token_loop import TokenLoop, as_variables, draws_tokens
 from rt_keras.models.adapted.token_scores import TokenScores
 from rt_keras.models.generation import (
     check_prompts,
@@ -22,7 +22,7 @@ from rt_keras.models.generation import (
 from rt_keras.ops.blocks import places_of_rows, size
 
 
-class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
+class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
     """Mixin of adapted language models: generation with KerasHub's samplers.
 
     Prompts are read first; see `PromptReading`. Then a sampler continues all rows at once, each
@@ -203,13 +203,29 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             with_hidden=isinstance(sampler, keras_hub.samplers.ContrastiveSampler),
         )
         offset = np.zeros_like(lengths) if state is None else state["count"] - begin
+        stops = None if stop_token_ids is None else tuple(stop_token_ids)
+        if draws_tokens(sampler):
+            found = self._continued_by_tokens(tokens, cache, lengths, offset, ends, stops)
+        else:
+            found = self._continued_by_search(tokens, cache, lengths, offset, ends, stops, hidden)
+        places = np.arange(width) < ends[:, None]
+        written = np.asarray(written_tokens(found, mask, stops)) & places
+        return {"token_ids": np.where(places, found, 0), "padding_mask": written}
+
+    def _continued_by_tokens(self, tokens, cache, lengths, offset, ends, stops):
+        """Continues prompts with a sampler that draws one token at a time."""
+        numbers = lengths, offset, ends, stops or (), (ends - lengths).max()
+        return self.continue_tokens(tokens, as_variables(cache), *numbers)
+
+    def _continued_by_search(self, tokens, cache, lengths, offset, ends, stops, hidden):
+        """Continues prompts with a sampler that compares several continuations."""
+        sampler = self.sampler
         even = bool(np.all(lengths == lengths[0]) and np.all(offset == offset[0]))
         sample = self.compiled_function(
             f"sampling, {even=}",
             lambda: self._compiled(functools.partial(self._sample, sampler, even)),
         )
-        stops = None if stop_token_ids is None else tuple(stop_token_ids)
-        found = sample(
+        return sample(
             int(lengths.max() + (ends - lengths).max()),
             tf.constant(tokens),
             *(tf.constant(x, tf.int32) for x in (lengths, offset, ends)),
@@ -217,9 +233,6 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             hidden,
             stop_token_ids=stops,
         )
-        places = np.arange(width) < ends[:, None]
-        written = np.asarray(written_tokens(found, mask, stops)) & places
-        return {"token_ids": np.where(places, found, 0), "padding_mask": written}
 
     def _sample(
         self,

@@ -19,6 +19,10 @@ PROMPT_CHUNK = 1024
 # Number of chunks that pass through the blocks at once, each in a thread, because the loops of
 # sparse heads use only one processor.
 CHUNKS_AT_ONCE = min(os.cpu_count() or 1, 8)
+# A cache has room for twice as many positions as a text needs, rounded up to a power of two, so
+# that other texts need no other programs; beyond `LARGE_ROOM` positions of all rows, not for twice
+# as many.
+LEAST_ROOM, LARGE_ROOM = 1024, 2**14
 TRACING = threading.Lock()
 
 
@@ -57,6 +61,7 @@ class PromptReading(Decoding):
         hidden = None
         if with_hidden:
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
+        places = room_for(room, len(tokens))
         chunk, read = PROMPT_CHUNK, self._read_chunks
         if not self._reads_chunks():
             chunk, read = 1, self._read_one_by_one
@@ -67,7 +72,7 @@ class PromptReading(Decoding):
         steps = iter(shown)
         for rows, chunks in groups:
             # No other name for the empty cache, which would keep it in memory.
-            caches.append(self._cache_of_rows(rows, state, room))
+            caches.append(self._cache_of_rows(rows, state, places))
             parts = [_part(tokens[rows], counts[rows], start[rows], *bounds) for bounds in chunks]
             read_parts = read(parts, caches[-1], with_hidden)
             for (first, width), states in zip(chunks, read_parts, strict=True):
@@ -77,10 +82,10 @@ class PromptReading(Decoding):
                 next(steps)
         return _joined(caches, [rows for rows, _ in groups]), hidden, room
 
-    def _cache_of_rows(self, rows, state, room):
+    def _cache_of_rows(self, rows, state, places):
         """Returns the list of the caches of all blocks, of some rows, before a prompt is read."""
         if state is None:
-            return list(self.new_cache(len(rows), room))
+            return list(self.new_cache(len(rows), places))
         if len(rows) == len(state["count"]):
             return list(state["cache"])
         of_rows = functools.partial(tf.gather, indices=rows)
@@ -95,8 +100,7 @@ class PromptReading(Decoding):
         """Computes the hidden states of consecutive chunks.
 
         A chunk enters a block as soon as the previous chunk has left it. While one chunk is in an
-        upper block, the next one is in a lower block, so several processors are busy. Without
-        hidden states, only the cache of the last block is computed.
+        upper block, the next one is in a lower block, so several processors are busy.
 
         Args:
             parts: list of chunks from `_part`.
@@ -108,36 +112,25 @@ class PromptReading(Decoding):
             `[batch, chunk, hidden_dim]`.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
-        blocks, attention = backbone.transformer_layers, self._causal_attention()
-        alike = list(map(_rotation_name, attention))
-        last = len(blocks) - 1
-        programs = [
-            self._block_program(block, layer, with_hidden or number < last)
-            for number, (block, layer) in enumerate(zip(blocks, attention))
-        ]
-        outputs, rotations = {}, {}
+        blocks, programs = backbone.transformer_layers, self._block_programs(in_place=False)
+        last, outputs, rotations = len(blocks) - 1, {}, {}
 
         def begin(chunk):
             tokens, position, _ = parts[chunk]
             positions = places_of_rows(position, tf.range(tokens.shape[1]))
             outputs[chunk] = made_of.embed(backbone, tf.constant(tokens), positions)
-            rotations[chunk] = {
-                name: layer.rotation_at(position, tokens.shape[1])
-                for name, layer in dict(zip(alike, attention)).items()
-            }
+            rotations[chunk] = self._rotations(position, tokens.shape[1])
 
         def advance(job):
             chunk, number = job
             if number == 0:
                 begin(chunk)
-            block = blocks[number]
-            weights = [
-                [weight.value for weight in kind]
-                for kind in (block.trainable_variables, block.non_trainable_variables)
-            ]
-            rotation = rotations[chunk][alike[number]]
             outputs[chunk], cache[number] = programs[number](
-                *weights, outputs[chunk], cache[number], *parts[chunk][1:], rotation
+                *weights_of(blocks[number]),
+                outputs[chunk],
+                cache[number],
+                *parts[chunk][1:],
+                rotations[chunk][number],
             )
 
         with concurrent.futures.ThreadPoolExecutor(CHUNKS_AT_ONCE) as pool:
@@ -150,13 +143,36 @@ class PromptReading(Decoding):
                     del rotations[chunk]
                     yield getattr(backbone, made_of.layer_norm)(x) if with_hidden else None
 
-    def _block_program(self, block, attention, with_output):
+    def _rotations(self, position, length):
+        """Returns the rotation of each layer's vectors; layers with the same one share it."""
+        attention, found = self._causal_attention(), {}
+        for layer in attention:
+            name = _rotation_name(layer)
+            if name not in found:
+                found[name] = layer.rotation_at(position, length)
+        return [found[_rotation_name(layer)] for layer in attention]
+
+    def _block_programs(self, in_place):
+        """Returns the compiled function of each block.
+
+        Args:
+            in_place: bool, whether the cache consists of variables, which are updated. Otherwise,
+                a function also returns the new cache.
+        """
+        blocks = zip(self.backbone.transformer_layers, self._causal_attention())
+        return [self._block_program(block, layer, in_place) for block, layer in blocks]
+
+    def _block_program(self, block, attention, in_place):
         """Returns the compiled function of a block, given its weights. Equal blocks share it."""
         of_weights = [(tuple(weight.shape), weight.dtype) for weight in block.weights]
-        name = f"reading, {_without_names(attention.get_config())}, {of_weights}, {with_output}"
+        name = f"reading, {_without_names(attention.get_config())}, {of_weights}, {in_place}"
         cache_name = architecture(self.backbone).cache
 
         def run(trainable, non_trainable, x, cache, position, count, rotation):
+            variables = tf.nest.flatten(cache)
+            if in_place:
+                cache = tf.nest.map_structure(tf.convert_to_tensor, cache)
+
             def attend(layer, inputs):
                 output, kept = layer.call_with_cache(inputs, cache, position, count=count)
                 found.append(kept)
@@ -171,7 +187,11 @@ class PromptReading(Decoding):
                     (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
                 finally:
                     attention.decode = attention.rotation = None
-            return x if with_output else None, found[0]
+            if not in_place:
+                return x, found[0]
+            for variable, value in zip(variables, tf.nest.flatten(found[0]), strict=True):
+                variable.assign(value)
+            return x
 
         return self.compiled_function(name, lambda: self._compiled(run))
 
@@ -182,12 +202,33 @@ class PromptReading(Decoding):
             hidden, cache[:] = function(tf.constant(tokens), tuple(cache), position[0])
             yield hidden
 
-    def _compiled(self, function):
+    def _compiled(self, function, jit_compile=None):
         if self.run_eagerly:
             return function
+        jit_compile = self.jit_generate if jit_compile is None else jit_compile
         return tf.function(
-            function, jit_compile=self.jit_generate, reduce_retracing=False, autograph=False
+            function, jit_compile=jit_compile, reduce_retracing=False, autograph=False
         )
+
+
+def room_for(length, batch):
+    """Returns the number of positions that the cache of a text has room for.
+
+    Args:
+        length: int, number of positions that it needs.
+        batch: int, number of rows.
+
+    >>> room_for(30, 1), room_for(700, 1), room_for(700, 64)
+    (1024, 2048, 1024)
+    """
+    room = 1 << (length - 1).bit_length()
+    return max(2 * room if 2 * room * batch <= LARGE_ROOM else room, LEAST_ROOM)
+
+
+def weights_of(block):
+    """Returns the lists of the values of a block's trainable and other variables."""
+    kinds = block.trainable_variables, block.non_trainable_variables
+    return [[weight.value for weight in kind] for kind in kinds]
 
 
 def _wavefront(chunks, layers, at_once):
