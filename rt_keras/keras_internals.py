@@ -116,7 +116,24 @@ def is_initialized(variable):
     return variable._initializer is None
 
 
+def in_stateless_scope():
+    """Returns whether variables have the values of a `keras.StatelessScope`."""
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    return in_stateless_scope()
+
+
 # Training.
+
+
+def is_training(layer):
+    """Returns the `training` of the call that a layer is in, which its sublayers take from it.
+
+    Args:
+        layer: a `keras.layers.Layer`.
+    """
+    return layer._get_call_context().training
+
 
 
 def keep_gradients(optimizer):

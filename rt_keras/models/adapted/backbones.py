@@ -19,6 +19,7 @@ from rt_keras.models.adapted.attention_layers import (
     window_of,
 )
 from rt_keras.models.kept_arguments import KeptArguments
+from rt_keras.models.shared_blocks import share_equal_blocks
 from rt_keras.ops.blocks import ceil_div
 
 # Number of blocks in a window. More blocks waste fewer keys, but make matrices smaller.
@@ -71,6 +72,7 @@ class AdaptedBackbone(KeptArguments):
                 tokens = num_global_tokens
             new = new_attention(old, groups, causal, tokens, rotary_scale)
             replace_attention(block, made_of, new)
+        share_equal_blocks([block for block, _ in blocks], never=[made_of.cache])
 
     @property
     def adaptation(self):

@@ -1,0 +1,136 @@
+"""One traced function for all equal blocks of a model, without a compiler.
+
+Outside XLA, a graph of 30 blocks holds the operations of each. Here it holds 30 calls of one
+function, whose arguments are the weights, so that a model is traced, optimized and saved in a
+fraction of the time. XLA compiles whole steps as before, and so do models on several replicas.
+"""
+
+import functools
+
+import keras
+import tensorflow as tf
+
+from rt_keras.keras_internals import (
+    all_layers_of,
+    attach_mask,
+    in_stateless_scope,
+    is_training,
+    mask_of,
+)
+from rt_keras.ops.devices import runs_on_cpu_kernels
+
+
+def share_equal_blocks(blocks, never=()):
+    """Makes blocks that differ only in the values of their weights call one function in graphs.
+
+    Args:
+        blocks: list of built layers.
+        never: names of call arguments that must be None in calls that share a function.
+    """
+    functions = {}
+    for block in blocks:
+        # Not `functools.wraps`, from which Keras would read another signature.
+        block.call = functools.partial(_call, block, block.call, functions, never)
+
+
+def _call(block, call, functions, never, *args, **kwargs):
+    if not _can_share() or any(kwargs.get(name) is not None for name in never):
+        return call(*args, **kwargs)
+    leaves = keras.tree.flatten((args, kwargs))
+    tensors = [x for x in leaves if tf.is_tensor(x)]
+    masks = [mask_of(x) for x in tensors]
+    others = [None if tf.is_tensor(x) else x for x in leaves]
+    variables = block.trainable_variables, block.non_trainable_variables
+    name = str(
+        (
+            _what_differs(block),
+            [(weight.shape, weight.dtype) for weight in variables[0]],
+            [(weight.shape, weight.dtype) for weight in variables[1]],
+            [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks)],
+            list(kwargs),
+            others,
+            is_training(block),
+        )
+    )
+    if name not in functions:
+        functions[name] = _Shared(block, call, (args, kwargs))
+    shared = functions[name]
+    values = [[variable.value for variable in kind] for kind in variables]
+    outputs, updates, losses = shared.function(*values, tensors, masks)
+    for number, value in zip(shared.updated, updates, strict=True):
+        variables[1][number].assign(value)
+    for loss in losses:
+        block.add_loss(loss)
+    return outputs
+
+
+def _can_share():
+    """Returns whether operations that are created now are parts of a graph without XLA."""
+    in_graph = not tf.executing_eagerly() and not in_stateless_scope()
+    return in_graph and runs_on_cpu_kernels() and not tf.distribute.has_strategy()
+
+
+class _Shared:
+    """The function of equal blocks.
+
+    Args:
+        block: the first of them.
+        call: its own method `call`.
+        arguments: tuple of the positional and the keyword arguments of its call.
+
+    Attributes:
+        function: `tf.function` of the values of trainable and other variables, of the tensors among
+            the arguments, and of their masks. It returns the outputs, the new values of the
+            variables that a call updates, and the losses that it adds.
+        updated: list of the numbers of these variables, set when the function is traced.
+    """
+
+    def __init__(self, block, call, arguments):
+        self.block, self.call, self.arguments, self.updated = block, call, arguments, []
+        # Otherwise, TensorFlow would inline the calls.
+        own = {"_noinline": True}
+        self.function = tf.function(self._run, autograph=False, experimental_attributes=own)
+
+    def _run(self, trainable, others, tensors, masks):
+        for tensor, mask in zip(tensors, masks, strict=True):
+            if mask is not None:
+                attach_mask(tensor, mask)
+        given = iter(tensors)
+        args, kwargs = keras.tree.map_structure(
+            lambda x: next(given) if tf.is_tensor(x) else x, self.arguments
+        )
+        block = self.block
+        before = [*zip(block.trainable_variables, trainable)]
+        before += zip(block.non_trainable_variables, others)
+        with keras.StatelessScope(before, collect_losses=True) as scope:
+            kept = [scope.get_current_value(x) for x in block.non_trainable_variables]
+            outputs = self.call(*args, **kwargs)
+        after = [scope.get_current_value(x) for x in block.non_trainable_variables]
+        self.updated = [i for i, (x, y) in enumerate(zip(kept, after)) if x is not y]
+        return outputs, [after[i] for i in self.updated], scope.losses
+
+
+def _what_differs(block):
+    """Returns what determines the operations of a block besides the shapes of its weights."""
+    layers = [block, *all_layers_of(block)]
+    return [(type(x), x.dtype_policy, _without_names(_config_of(x))) for x in layers]
+
+
+def _config_of(layer):
+    try:
+        return layer.get_config()
+    except AttributeError:
+        # KerasHub's Llama block has a `get_config` that fails. The layers inside it differ with it.
+        return None
+    except NotImplementedError:
+        # A user's layer without `get_config` equals no other.
+        return id(layer)
+
+
+def _without_names(config):
+    """Removes the names of layers from a configuration. Equal layers differ in them."""
+    if isinstance(config, dict):
+        return {key: _without_names(x) for key, x in config.items() if key != "name"}
+    if isinstance(config, (list, tuple)):
+        return [_without_names(x) for x in config]
+    return config
