@@ -135,7 +135,6 @@ def is_training(layer):
     return layer._get_call_context().training
 
 
-
 def keep_gradients(optimizer):
     """Disables an optimizer's sum of gradients over replicas.
 

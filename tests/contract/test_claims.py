@@ -20,7 +20,7 @@ def test_without_options(name, claim):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in layers() if "Blocks" not in name])
+@pytest.mark.parametrize("name", layers())
 def test_a_layer_trained_on_unknown_shapes_even_empty_ones_is_that_of_known_shapes(name):
     takes_any_shape(Heads(name, {}))
 
