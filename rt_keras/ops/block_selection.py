@@ -7,6 +7,7 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import over_blocks
 from rt_keras.ops.devices import has_accelerator
 from rt_keras.ops.largest import indices_of_largest_in_groups
+from rt_keras.ops.lengths import smaller
 
 # Number of blocks in a node of the tree.
 NODE_SIZE = 8
@@ -112,7 +113,7 @@ def _largest(score, count):
         the logs of their weights, 0 for scores that are not close to the next largest.
     """
     # Of equal scores, those close to the next largest, and so equal to it, have no weight.
-    place, next_largest = indices_of_largest_in_groups(score, min(count, size(score, -1)))
+    place, next_largest = indices_of_largest_in_groups(score, smaller(count, size(score, -1)))
     score = tf.gather(score, place, batch_dims=score.shape.rank - 1)
     weight = tf.clip_by_value((score - next_largest[..., None]) / FADE, 0, 1)
     return place, score, tf.maximum(tf.math.log(weight), LOG_OF_NOTHING)

@@ -15,7 +15,8 @@ from rt_keras.ops.block_tiles import attend_in_tiles, pays
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
 from rt_keras.ops.content_order import content_order
 from rt_keras.ops.devices import runs_on_cpu_kernels
-from rt_keras.ops.masked_blocks import Extent, attend_to_masked
+from rt_keras.ops.lengths import smaller
+from rt_keras.ops.masked_blocks import attend_to_masked, no_attention
 
 
 class Reach(NamedTuple):
@@ -135,13 +136,30 @@ def selected_blocks_attention(
     if num_nodes is not None:
         blocks |= node_summaries(blocks["mean"], blocks["variance"], counts)
     options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
-    if runs_on_cpu_kernels():
-        found = attend_to_masked(query, blocks, Extent(window, causal, memory_length), *options)
-    else:
-        own = places_of_rows(0, tf.range(size(query, 2)))
-        reach = reach_of(own, window, block_size, causal, memory_length)
-        found = attend_to_best(query, blocks, reach, *options)
+    bounds = window, block_size, causal, memory_length
+    found = _attend_outside_of_windows(query, blocks, bounds, options)
     return found if query_mask is None else _without_padding(*found, query_mask)
+
+
+def _attend_outside_of_windows(query, blocks, bounds, options):
+    """Computes attention of the queries that may select a block; the first see none if causal."""
+    (window_size, look_back), _, causal, _ = bounds
+    length, value = size(query, 2), blocks["value"]
+    first = smaller((look_back + 1) * window_size, length) if causal else 0
+    rest, own = query[:, :, first:], places_of_rows(0, tf.range(first, length))
+
+    def of_rest():
+        return attend_to_best(rest, blocks, reach_of(own, *bounds), *options)
+
+    def of_none():
+        return no_attention(rest, value)
+
+    if isinstance(length, int):
+        found = of_rest() if first < length else of_none()
+    else:
+        found = tf.cond(first < length, of_rest, of_none)
+    before = no_attention(query[:, :, :first], value)
+    return tuple(tf.concat(x, axis=2) for x in zip(before, found))
 
 
 def _without_padding(output, logsumexp, query_mask):
@@ -266,6 +284,9 @@ def attend_to_best(
         counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight, dropout, seed: see `selected_blocks_attention`.
     """
+    if runs_on_cpu_kernels() and query.shape[2] != 1:
+        options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
+        return attend_to_masked(query, blocks, reach, *options)
     batch, heads, length, depth = sizes(query)
     key_heads, total = blocks["key"].shape[1], size(blocks["mean"], 2)
     block_size = size(blocks["key"], 2) // total

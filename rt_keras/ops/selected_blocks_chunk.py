@@ -8,6 +8,7 @@ import tensorflow as tf
 from rt_keras.ops.block_selection import NODE_SIZE, SUMMARIES, node_summaries
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, take_places
 from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
+from rt_keras.ops.lengths import smaller
 from rt_keras.ops.masked_blocks import no_attention
 from rt_keras.ops.rings import numbers_of_places
 from rt_keras.ops.selected_blocks import (
@@ -305,7 +306,7 @@ def _with_prompt(cache, key, value, count, blocks):
     """Returns an empty cache with the last segments of the first positions that it has room for."""
     length, segment_size = size(key, 2), blocks.segment_size
     count = tf.minimum(places_of_rows(count, 0), length)
-    number = min(ceil_div(length, segment_size), size(cache["key"], 2) // segment_size)
+    number = smaller(ceil_div(length, segment_size), size(cache["key"], 2) // segment_size)
     segment = tf.maximum(ceil_div(count, segment_size) - number, 0) + tf.range(number)
     rows = _parts_of(segment, segment_size)
     real = (rows < count)[:, None, :, None]
@@ -330,7 +331,7 @@ def _with_chunk(cache, key, value, position, count, blocks):
     else:
         cache = write_chunk(cache, position, count, key=key, value=value)
     # The segments that can end there.
-    number = min(ceil_div(length, segment_size), places // segment_size)
+    number = smaller(ceil_div(length, segment_size), places // segment_size)
     position, count = places_of_rows(position, 0), places_of_rows(count, 0)
     segment = position // segment_size + tf.range(number)
     ended = segment < (position + count) // segment_size
