@@ -43,7 +43,7 @@ def _call(block, call, functions, never, *args, **kwargs):
     variables = block.trainable_variables, block.non_trainable_variables
     name = str(
         (
-            _what_differs(block),
+            what_differs(block),
             [(weight.shape, weight.dtype) for weight in variables[0]],
             [(weight.shape, weight.dtype) for weight in variables[1]],
             [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks)],
@@ -110,10 +110,10 @@ class _Shared:
         return outputs, [after[i] for i in self.updated], scope.losses
 
 
-def _what_differs(block):
+def what_differs(block):
     """Returns what determines the operations of a block besides the shapes of its weights."""
     layers = [block, *all_layers_of(block)]
-    return [(type(x), x.dtype_policy, _without_names(_config_of(x))) for x in layers]
+    return [(type(x), x.dtype_policy, without_names(_config_of(x))) for x in layers]
 
 
 def _config_of(layer):
@@ -127,10 +127,10 @@ def _config_of(layer):
         return id(layer)
 
 
-def _without_names(config):
+def without_names(config):
     """Removes the names of layers from a configuration. Equal layers differ in them."""
     if isinstance(config, dict):
-        return {key: _without_names(x) for key, x in config.items() if key != "name"}
+        return {key: without_names(x) for key, x in config.items() if key != "name"}
     if isinstance(config, (list, tuple)):
-        return [_without_names(x) for x in config]
+        return [without_names(x) for x in config]
     return config

@@ -11,6 +11,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.graph_generation import GraphGeneration
+from rt_keras.models.adapted.prompt_reading import weights_of
 from rt_keras.models.adapted.token_loop import TokenLoop, as_variables, draws_tokens
 from rt_keras.models.adapted.token_scores import TokenScores
 from rt_keras.models.generation import (
@@ -68,14 +69,13 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
         made_of = architecture(self.backbone)
         positions = places_of_rows(position, tf.range(size(token_ids, 1)))
         x = made_of.embed(self.backbone, token_ids, positions)
-
-        def attend(layer, inputs, number):
-            return layer.call_with_cache(inputs, cache[number], position, count=count)
-
-        with self._decode(attend) as caches:
-            for block in self.backbone.transformer_layers:
-                # The block passes this placeholder to its attention, which has its own cache.
-                x, _ = block(x, **{made_of.cache: tf.zeros([1])})
+        rotations, caches = self._rotations(position, size(token_ids, 1)), []
+        programs = self._block_programs(in_place=False, jit_compile=False)
+        for number, block in enumerate(self.backbone.transformer_layers):
+            x, kept = programs[number](
+                *weights_of(block), x, cache[number], position, count, rotations[number]
+            )
+            caches.append(kept)
         return getattr(self.backbone, made_of.layer_norm)(x), tuple(caches)
 
     # Generation.

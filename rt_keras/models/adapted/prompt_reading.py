@@ -12,6 +12,7 @@ from rt_keras import progress
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
+from rt_keras.models.shared_blocks import what_differs, without_names
 from rt_keras.ops.blocks import ceil_div, places_of_rows
 
 # Number of tokens of a prompt that pass through the model at once.
@@ -152,20 +153,23 @@ class PromptReading(Decoding):
                 found[name] = layer.rotation_at(position, length)
         return [found[_rotation_name(layer)] for layer in attention]
 
-    def _block_programs(self, in_place):
-        """Returns the compiled function of each block.
+    def _block_programs(self, in_place, jit_compile=None):
+        """Returns the function of each block.
 
         Args:
             in_place: bool, whether the cache consists of variables, which are updated. Otherwise,
                 a function also returns the new cache.
+            jit_compile: bool, whether XLA compiles the functions. Defaults to None, for
+                `jit_generate`.
         """
+        jit_compile = self.jit_generate if jit_compile is None else jit_compile
         blocks = zip(self.backbone.transformer_layers, self._causal_attention())
-        return [self._block_program(block, layer, in_place) for block, layer in blocks]
+        return [self._block_program(block, layer, in_place, jit_compile) for block, layer in blocks]
 
-    def _block_program(self, block, attention, in_place):
-        """Returns the compiled function of a block, given its weights. Equal blocks share it."""
-        of_weights = [(tuple(weight.shape), weight.dtype) for weight in block.weights]
-        name = f"reading, {_without_names(attention.get_config())}, {of_weights}, {in_place}"
+    def _block_program(self, block, attention, in_place, jit_compile):
+        """Returns the function of a block, given its weights. Equal blocks share it."""
+        options = what_differs(block), [(tuple(x.shape), x.dtype) for x in block.weights]
+        name = f"block, {options}, {in_place}, {jit_compile}"
         cache_name = architecture(self.backbone).cache
 
         def run(trainable, non_trainable, x, cache, position, count, rotation):
@@ -193,7 +197,7 @@ class PromptReading(Decoding):
                 variable.assign(value)
             return x
 
-        return self.compiled_function(name, lambda: self._compiled(run))
+        return self.compiled_function(name, lambda: self._compiled(run, jit_compile))
 
     def _read_one_by_one(self, parts, cache, with_hidden):
         """Reads single tokens, for heads that do not read chunks. All rows are at one position."""
@@ -206,8 +210,14 @@ class PromptReading(Decoding):
         if self.run_eagerly:
             return function
         jit_compile = self.jit_generate if jit_compile is None else jit_compile
+        # Otherwise, TensorFlow would inline the calls.
+        own = {"_noinline": True}
         return tf.function(
-            function, jit_compile=jit_compile, reduce_retracing=False, autograph=False
+            function,
+            jit_compile=jit_compile,
+            reduce_retracing=False,
+            autograph=False,
+            experimental_attributes=None if jit_compile else own,
         )
 
 
@@ -312,14 +322,5 @@ def _joined(caches, rows):
 def _rotation_name(attention):
     """Returns a name that attention layers with the same rotation share."""
     layer = attention.rotary_embedding
-    config = None if layer is None else _without_names(layer.get_config())
+    config = None if layer is None else without_names(layer.get_config())
     return str((config, attention.rotary_scale, attention.key_dim))
-
-
-def _without_names(config):
-    """Removes the names of layers from a configuration. Equal layers differ in them."""
-    if isinstance(config, dict):
-        return {key: _without_names(x) for key, x in config.items() if key != "name"}
-    if isinstance(config, (list, tuple)):
-        return [_without_names(x) for x in config]
-    return config
