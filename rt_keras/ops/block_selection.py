@@ -85,7 +85,8 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
     """
     query = per_query["query"]
     batch, length = query.shape[0] or 1, size(query, 2)
-    if not isinstance(length, int) or length == 0:
+    known = isinstance(length, int) and isinstance(elements, int)
+    if not known or length == 0:
         return function({**per_query, **{k: x for k, x in shared.items() if x is not None}})
     if has_accelerator():
         at_once = ON_ACCELERATORS
