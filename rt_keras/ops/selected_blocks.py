@@ -19,6 +19,11 @@ from rt_keras.ops.lengths import smaller
 from rt_keras.ops.masked_blocks import attend_to_masked, no_attention
 
 
+# Up to this number of keys, a CPU takes less time to multiply a query by all of them by TensorFlow's
+# kernels than to gather the selected ones by a program of XLA.
+MOST_MASKED_KEYS = 4096
+
+
 class Reach(NamedTuple):
     """Bounds of the blocks that queries may select, int `[batch or 1, length]`.
 
@@ -284,9 +289,12 @@ def attend_to_best(
         counts: int `[batch or 1, blocks]`, number of keys in each block.
         num_blocks, num_nodes, deviation_weight, dropout, seed: see `selected_blocks_attention`.
     """
+    options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
     if runs_on_cpu_kernels() and query.shape[2] != 1:
-        options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
-        return attend_to_masked(query, blocks, reach, *options)
+        keys, known = size(blocks["key"], 2), isinstance(query.shape[2], int)
+        far = known and isinstance(keys, int) and keys > MOST_MASKED_KEYS
+        attend_to = _attend_compiled if far else attend_to_masked
+        return attend_to(query, blocks, reach, *options)
     batch, heads, length, depth = sizes(query)
     key_heads, total = blocks["key"].shape[1], size(blocks["mean"], 2)
     block_size = size(blocks["key"], 2) // total
@@ -310,6 +318,12 @@ def attend_to_best(
         tf.reshape(output, [batch, heads, length, size(value, 4)]),
         tf.reshape(logsumexp, [batch, heads, length]),
     )
+
+
+@tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
+def _attend_compiled(query, blocks, reach, *options):
+    """Computes `attend_to_best` by XLA, which gathers the selected blocks of each query."""
+    return attend_to_best(query, blocks, reach, *options)
 
 
 def _attend_gathered(query, key, value, block, seen, *, bias, dropout, seed):

@@ -14,6 +14,7 @@ from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
 from rt_keras.models.shared_blocks import what_differs, without_names
 from rt_keras.ops.blocks import ceil_div, places_of_rows
+from rt_keras.ops.devices import has_accelerator
 
 # Number of tokens of a prompt that pass through the model at once.
 PROMPT_CHUNK = 1024
@@ -113,7 +114,7 @@ class PromptReading(Decoding):
             `[batch, chunk, hidden_dim]`.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
-        blocks, programs = backbone.transformer_layers, self._block_programs(in_place=False)
+        blocks, programs = backbone.transformer_layers, self._block_programs(in_place=False, jit_compile=has_accelerator())
         last, outputs, rotations = len(blocks) - 1, {}, {}
 
         def begin(chunk):
