@@ -114,7 +114,10 @@ class PromptReading(Decoding):
             `[batch, chunk, hidden_dim]`.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
-        blocks, programs = backbone.transformer_layers, self._block_programs(in_place=False, jit_compile=has_accelerator())
+        blocks, programs = (
+            backbone.transformer_layers,
+            self._block_programs(in_place=False, jit_compile=has_accelerator()),
+        )
         last, outputs, rotations = len(blocks) - 1, {}, {}
 
         def begin(chunk):
