@@ -1,8 +1,10 @@
 """Attention inside blocks: the last step of every kind of attention."""
 
+import math
+
 import tensorflow as tf
 
-from rt_keras.ops.blocks import sizes
+from rt_keras.ops.blocks import size, sizes
 from rt_keras.ops.devices import runs_on_cpu_kernels
 
 # Replaces minus infinity, because the difference of two masked logits would be NaN.
@@ -99,7 +101,9 @@ def softmax_sums(logits, value, dropout=0.0, seed=None):
 @tf.custom_gradient
 def _softmax(logits):
     """Returns the softmax of rows and their logsumexp."""
-    weights = tf.nn.softmax(logits)
+    # TensorFlow's kernel takes at most five axes.
+    rows = tf.reshape(logits, [math.prod(sizes(logits)[:-1]), size(logits, -1)])
+    weights = tf.reshape(tf.nn.softmax(rows), sizes(logits))
     # The largest weight is exp(largest logit - logsumexp).
     logsumexp = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(weights, axis=-1))
 

@@ -11,7 +11,6 @@ from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE, with_d
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import map_chunks
 
-
 # Number of positions whose queries are multiplied by keys at once.
 TILE_SIZE = 256
 
@@ -74,7 +73,7 @@ def attend_to_masked(
 
 
 def _within_reach(whole, part, is_ring):
-    """Leaves out units that no query of a tile may select, but one. Those of a ring have no order."""
+    """Leaves out units that no query of a tile may select, but one. A ring has no order."""
     if is_ring:
         return whole
     units, number = size(whole["key"], 3), whole["number"]

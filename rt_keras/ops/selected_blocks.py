@@ -18,9 +18,8 @@ from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.lengths import smaller
 from rt_keras.ops.masked_blocks import attend_to_masked, no_attention
 
-
-# Up to this number of keys, a CPU takes less time to multiply a query by all of them by TensorFlow's
-# kernels than to gather the selected ones by a program of XLA.
+# Up to this number of keys, a CPU takes less time to multiply a query by all of them by kernels of
+# TensorFlow than to gather the selected ones by a program of XLA.
 MOST_MASKED_KEYS = 4096
 
 

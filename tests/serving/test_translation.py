@@ -32,7 +32,7 @@ def exported(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("translation")
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         exported = by_command(model, folder, "--max-length", 24)
-    assert shown.getvalue().splitlines()[0].endswith("/1: translate")
+    assert shown.getvalue().splitlines()[0].endswith("/1: serving_default, translate")
     assert (exported.folder / "assets.extra" / "tf_serving_warmup_requests").stat().st_size > 0
     return exported
 
