@@ -10,7 +10,7 @@ from rt_keras.layers.key_sets.cluster import add_routed_kernel, biased
 from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.attend import merge_pair
-from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.blocks import repeat_heads, size, sizes
 from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.routing import normalize
 
@@ -63,6 +63,8 @@ class RoutedBlocks(SelectedBlocks):
 
     name = "routed_blocks"
     needs_causal_mask = True
+    # A query also sees the positions of its window.
+    furthest_left_out = None
 
     kernel_size: int = key(4, "positions per routed query", AT_LEAST_1)
     # Routed queries have no positions.
@@ -129,8 +131,8 @@ class RoutedBlocks(SelectedBlocks):
         if real is not None:
             query = tf.where(tf.cast(real, tf.bool)[:, None, :, None], query, 0)
         if before is None:
-            before = tf.zeros_like(query[:, :, :1])
-            before = tf.repeat(before, self.kernel_size, axis=2)
+            batch, number, _, depth = sizes(query)
+            before = tf.zeros([batch, number, self.kernel_size, depth], query.dtype)
         query = tf.concat([tf.cast(before[:, :, -1:], query.dtype), query], axis=2)
         if heads.routed_kernel is not None:
             kernel = tf.convert_to_tensor(heads.routed_kernel)
