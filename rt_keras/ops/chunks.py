@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, move_axis, size, sizes
-from rt_keras.ops.devices import has_accelerator
+from rt_keras.ops.devices import has_accelerator, runs_on_cpu_kernels
 
 # Numbers of attention logits. Up to `MAX_LOGITS` (768 MiB in float32) are computed at once and kept
 # for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time and
@@ -13,10 +13,15 @@ from rt_keras.ops.devices import has_accelerator
 MAX_LOGITS = 3 * 2**26
 LOGITS_AT_ONCE = 2**25
 LOGITS_ON_ACCELERATORS = 2**27
+# TensorFlow's kernels on a CPU keep and compute at most so many (64 MiB): without a compiler, more
+# tensors of their size exist at once.
+LOGITS_OF_KERNELS = 2**24
 
 
 def logits_at_once():
     """Returns the number of attention logits that are computed at once if there are many."""
+    if runs_on_cpu_kernels():
+        return min(LOGITS_OF_KERNELS, LOGITS_AT_ONCE)
     return LOGITS_ON_ACCELERATORS if has_accelerator() else LOGITS_AT_ONCE
 
 
@@ -173,7 +178,8 @@ def _num_chunks(heads, logits):
 
 def _fit(logits):
     """True if this many logits are computed at once, or if the number is a tensor."""
-    return not isinstance(logits, int) or logits <= MAX_LOGITS
+    most = min(LOGITS_OF_KERNELS, MAX_LOGITS) if runs_on_cpu_kernels() else MAX_LOGITS
+    return not isinstance(logits, int) or logits <= most
 
 
 def smallest_divisor(number, least):

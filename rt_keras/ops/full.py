@@ -70,9 +70,10 @@ def full_attention(
     """
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    batch, heads, length, _ = sizes(query)
+    _, heads, length, _ = sizes(query)
     keys = size(key, 2)
-    num_blocks, block_size = _blocks_of_queries(batch, heads, length, keys)
+    # An unknown batch counts as one row.
+    num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, keys)
     query *= query.shape[-1] ** -0.5
 
     def in_blocks(x):

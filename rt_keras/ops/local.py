@@ -153,7 +153,9 @@ def over_local_heads(attend_heads, windows, activations, weights, shared, return
     """
     query, dtype = activations["query"], activations["value"].dtype
     activations = {**activations, "query": query * query.shape[-1] ** -0.5}
-    logits = size(query, 0) * size(query, 1) * size(query, 2) * windows.key_block_size
+    # An unknown batch counts as one row.
+    rows = (query.shape[0] or 1) * size(query, 1) * size(query, 2)
+    logits = rows * windows.key_block_size
     logits *= math.prod(2 * count + 1 for count in windows.look_back)
     if return_logsumexp:
         dtype = dtype, accumulation_dtype(query.dtype)
