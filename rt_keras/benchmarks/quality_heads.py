@@ -155,11 +155,7 @@ FIRST = {
     "gated_delta_below_routing": "gated_delta",
 }
 # Kinds with convolutions of queries, keys and values.
-CONVOLVED = (
-    "local_convolution",
-    "full_convolution",
-    "local_routing_all_convolutions",
-)
+CONVOLVED = ("local_convolution", "full_convolution", "local_routing_all_convolutions")
 
 
 def heads_of_block(kind, block):

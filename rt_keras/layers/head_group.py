@@ -292,10 +292,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if global_tokens is None:
             return self.attend
         return functools.partial(
-            global_attention,
-            self.attend,
-            global_tokens,
-            use_query_key_norm=self.has_query_key_norm,
+            global_attention, self.attend, global_tokens, use_query_key_norm=self.has_query_key_norm
         )
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):

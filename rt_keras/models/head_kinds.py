@@ -165,9 +165,7 @@ class Strided(WithReach):
 
 
 @with_keys_of(
-    layers.LocalHeads,
-    "block_size look_back sliding_window relative_positions",
-    block_size=128,
+    layers.LocalHeads, "block_size look_back sliding_window relative_positions", block_size=128
 )
 class Local(WithReach):
     """Heads that attend to neighboring blocks; see `rt_keras.layers.LocalHeads`."""

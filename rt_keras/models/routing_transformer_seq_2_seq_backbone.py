@@ -230,14 +230,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             x = block(x, padding_mask=padding_mask, training=training)
         return normalized(self.encoder_layer_norm, x)
 
-    def decode(
-        self,
-        token_ids,
-        padding_mask,
-        encoder_outputs,
-        encoder_padding_mask,
-        training=None,
-    ):
+    def decode(self, token_ids, padding_mask, encoder_outputs, encoder_padding_mask, training=None):
         """Runs the decoder.
 
         Args:

@@ -19,17 +19,7 @@ def accumulation_dtype(dtype):
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def attend(
-    query,
-    key,
-    value,
-    allowed,
-    *,
-    bias=None,
-    bound=None,
-    dropout=0.0,
-    seed=None,
-):
+def attend(query, key, value, allowed, *, bias=None, bound=None, dropout=0.0, seed=None):
     """Attends from each block's queries to the same block's keys.
 
     ```

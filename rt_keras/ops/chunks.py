@@ -20,9 +20,9 @@ LOGITS_OF_KERNELS = 2**24
 
 def logits_at_once():
     """Returns the number of attention logits that are computed at once if there are many."""
-    if runs_on_cpu_kernels():
-        return min(LOGITS_OF_KERNELS, LOGITS_AT_ONCE)
-    return LOGITS_ON_ACCELERATORS if has_accelerator() else LOGITS_AT_ONCE
+    if has_accelerator():
+        return LOGITS_ON_ACCELERATORS
+    return min(LOGITS_OF_KERNELS, LOGITS_AT_ONCE) if runs_on_cpu_kernels() else LOGITS_AT_ONCE
 
 
 def map_chunks(function, stacked, whole, dtype):

@@ -3,13 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, merge_pair
-from rt_keras.ops.blocks import (
-    ceil_div,
-    fold_heads,
-    places_of_rows,
-    repeat_heads,
-    size,
-)
+from rt_keras.ops.blocks import ceil_div, fold_heads, places_of_rows, repeat_heads, size
 from rt_keras.ops.decode import check_position, write_chunk
 
 # Number of keys that the queries of a chunk attend to at once, in longer caches.

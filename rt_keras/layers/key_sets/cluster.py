@@ -264,10 +264,7 @@ class Cluster(KeySet):
 
     def _logits(self, heads, joins):
         """Returns the arguments of the ops that define logits."""
-        return {
-            "relative_embeddings": self.relative_embeddings(heads),
-            "return_logsumexp": joins,
-        }
+        return {"relative_embeddings": self.relative_embeddings(heads), "return_logsumexp": joins}
 
     def _biased(self, heads, found, joins):
         """Adds the bias to the logsumexp. Without other sets, the bias has no effect."""

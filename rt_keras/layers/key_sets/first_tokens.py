@@ -9,11 +9,7 @@ from rt_keras.layers.key_sets.at_distance import AtDistance
 from rt_keras.layers.key_sets.everything import Everything
 from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import Window, window_among
-from rt_keras.ops.first_tokens import (
-    first_tokens_attention,
-    first_tokens_cache,
-    first_tokens_chunk,
-)
+from rt_keras.ops.first_tokens import first_tokens_attention, first_tokens_cache, first_tokens_chunk
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

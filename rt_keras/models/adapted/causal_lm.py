@@ -14,12 +14,7 @@ from rt_keras.models.adapted.graph_generation import GraphGeneration
 from rt_keras.models.adapted.prompt_reading import weights_of
 from rt_keras.models.adapted.token_loop import TokenLoop, as_variables, draws_tokens
 from rt_keras.models.adapted.token_scores import TokenScores
-from rt_keras.models.generation import (
-    check_prompts,
-    check_sampler,
-    check_tokens,
-    written_tokens,
-)
+from rt_keras.models.generation import check_prompts, check_sampler, check_tokens, written_tokens
 from rt_keras.ops.blocks import places_of_rows, size
 
 

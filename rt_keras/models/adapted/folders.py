@@ -14,11 +14,7 @@ import tensorflow as tf
 
 from rt_keras.extras import needed
 from rt_keras.keras_internals import preset_file, preset_loader, saved_class, weight_loader
-from rt_keras.models.adapted.architectures import (
-    ARCHITECTURES,
-    check_class_known,
-    check_known,
-)
+from rt_keras.models.adapted.architectures import ARCHITECTURES, check_class_known, check_known
 from rt_keras.models.adapted.backbones import AdaptedBackbone
 from rt_keras.models.adapted.deferred import begin_with, empty_on_error, leave_empty
 from rt_keras.models.adapted.tensor_files import INDEX, WEIGHTS, TensorFiles, as_tensor
