@@ -123,6 +123,22 @@ def in_stateless_scope():
     return in_stateless_scope()
 
 
+def without_autocast():
+    """Returns a context in which variables keep their dtype under a mixed policy."""
+    from keras.src.backend.common.variables import AutocastScope
+
+    return AutocastScope(None)
+
+
+def global_seed_state():
+    """Returns a list of the state of `keras.random` without a seed, empty before its first use."""
+    from keras.src.backend.common import global_state
+    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    return [] if generator is None else [generator.state]
+
+
 # Training.
 
 

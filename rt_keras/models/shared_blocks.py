@@ -13,9 +13,11 @@ import tensorflow as tf
 from rt_keras.keras_internals import (
     all_layers_of,
     attach_mask,
+    global_seed_state,
     in_stateless_scope,
     is_training,
     mask_of,
+    without_autocast,
 )
 from rt_keras.ops.devices import runs_on_cpu_kernels
 
@@ -36,32 +38,40 @@ def share_equal_blocks(blocks, never=()):
 def _call(block, call, functions, never, *args, **kwargs):
     if not _can_share() or any(kwargs.get(name) is not None for name in never):
         return call(*args, **kwargs)
-    leaves = keras.tree.flatten((args, kwargs))
-    tensors = [x for x in leaves if tf.is_tensor(x)]
+    tensors = [x for x in keras.tree.flatten((args, kwargs)) if tf.is_tensor(x)]
     masks = [mask_of(x) for x in tensors]
-    others = [None if tf.is_tensor(x) else x for x in leaves]
-    variables = block.trainable_variables, block.non_trainable_variables
+    arguments = keras.tree.map_structure(_without_value, (args, kwargs))
     name = str(
         (
             what_differs(block),
-            [(weight.shape, weight.dtype) for weight in variables[0]],
-            [(weight.shape, weight.dtype) for weight in variables[1]],
+            [(weight.shape, weight.dtype, weight.trainable) for weight in block.variables],
             [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks)],
-            list(kwargs),
-            others,
+            arguments,
             is_training(block),
         )
     )
     if name not in functions:
-        functions[name] = _Shared(block, call, (args, kwargs))
+        functions[name] = _Shared(block, call, arguments)
     shared = functions[name]
-    values = [[variable.value for variable in kind] for kind in variables]
-    outputs, updates, losses = shared.function(*values, tensors, masks)
+    # Each layer inside casts the weights to its own dtype.
+    with without_autocast():
+        values = [variable.value for variable in block.variables]
+    outputs, updates, losses = shared.function(values, tensors, masks)
+    state = _state(block)
     for number, value in zip(shared.updated, updates, strict=True):
-        variables[1][number].assign(value)
+        state[number].assign(value)
     for loss in losses:
         block.add_loss(loss)
     return outputs
+
+
+def _without_value(x):
+    return tf.Tensor if tf.is_tensor(x) else x
+
+
+def _state(block):
+    """Returns all variables that a call of a block may update."""
+    return [*block.variables, *global_seed_state()]
 
 
 def _can_share():
@@ -76,13 +86,15 @@ class _Shared:
     Args:
         block: the first of them.
         call: its own method `call`.
-        arguments: tuple of the positional and the keyword arguments of its call.
+        arguments: tuple of the positional and the keyword arguments of its call, with `tf.Tensor`
+            in place of each tensor.
 
     Attributes:
-        function: `tf.function` of the values of trainable and other variables, of the tensors among
-            the arguments, and of their masks. It returns the outputs, the new values of the
-            variables that a call updates, and the losses that it adds.
-        updated: list of the numbers of these variables, set when the function is traced.
+        function: `tf.function` of the values of the block's variables, of the tensors among the
+            arguments, and of their masks. It returns the outputs, the new values of the variables
+            that a call updates, and the losses that it adds.
+        updated: list of the numbers of these variables in `_state`, set when the function is
+            traced.
     """
 
     def __init__(self, block, call, arguments):
@@ -91,22 +103,21 @@ class _Shared:
         own = {"_noinline": True}
         self.function = tf.function(self._run, autograph=False, experimental_attributes=own)
 
-    def _run(self, trainable, others, tensors, masks):
+    def _run(self, values, tensors, masks):
         for tensor, mask in zip(tensors, masks, strict=True):
             if mask is not None:
                 attach_mask(tensor, mask)
         given = iter(tensors)
         args, kwargs = keras.tree.map_structure(
-            lambda x: next(given) if tf.is_tensor(x) else x, self.arguments
+            lambda x: next(given) if x is tf.Tensor else x, self.arguments
         )
-        block = self.block
-        before = [*zip(block.trainable_variables, trainable)]
-        before += zip(block.non_trainable_variables, others)
-        with keras.StatelessScope(before, collect_losses=True) as scope:
-            kept = [scope.get_current_value(x) for x in block.non_trainable_variables]
+        variables = self.block.variables
+        with keras.StatelessScope(zip(variables, values), collect_losses=True) as scope:
+            before = [scope.get_current_value(x) for x in variables]
             outputs = self.call(*args, **kwargs)
-        after = [scope.get_current_value(x) for x in block.non_trainable_variables]
-        self.updated = [i for i, (x, y) in enumerate(zip(kept, after)) if x is not y]
+        after = [scope.get_current_value(x) for x in _state(self.block)]
+        # Keras's own seed has no value in the scope before it is drawn.
+        self.updated = [i for i, (x, y) in enumerate(zip([*before, None], after)) if x is not y]
         return outputs, [after[i] for i in self.updated], scope.losses
 
 
