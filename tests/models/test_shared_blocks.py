@@ -84,9 +84,10 @@ def trained(make, share):
 
 
 def half():
-    return noisy("mixed_bfloat16")
+    return routing(dtype="mixed_bfloat16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [noisy, half, llama])
 def test_training_has_the_losses_weights_statistics_and_seeds_of_blocks_that_share_nothing(make):
     expected, found = trained(make, share=False), trained(make, share=True)
