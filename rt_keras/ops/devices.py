@@ -1,4 +1,4 @@
-"""What computes the operations of a graph, which decides the fastest way."""
+"""Devices, and whether TensorFlow's own kernels compute: they decide the fastest way."""
 
 import tensorflow as tf
 

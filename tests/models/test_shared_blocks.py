@@ -101,6 +101,7 @@ def calls(model, x):
     return sorted(collections.Counter(node.attr["f"].func.name for node in nodes).values())
 
 
+@pytest.mark.slow
 def test_blocks_share_a_function_unless_an_option_differs():
     model = llama()
     assert calls(model, adapted.make_inputs(model)) == [3]
