@@ -49,7 +49,9 @@ def attend_to_masked(
         bound = tf.reshape(tf.concat([bound, last], axis=1), [size(bound, 0), tiles, TILE_SIZE])
         return tf.tile(tf.transpose(bound, [1, 0, 2])[:, :, None, :, None], [1, 1, 1, groups, 1])
 
-    bounds = {name: x for name, x in reach._asdict().items() if x is not None}
+    bounds = {"before": reach.before, "after": reach.after}
+    if reach.first is not None:
+        bounds["first"] = reach.first
     stacked = {"query": query, **{name: in_tiles(x) for name, x in bounds.items()}}
     if dropout:
         stacked["seed"] = tf.random.split(seed, tiles)
@@ -98,7 +100,7 @@ def _parts_of_units(blocks, counts, has_nodes):
         Dictionary of tensors `[batch or 1, key_heads or 1, parts, units, depth]`. Parts of "key"
         and "value" are keys, first the first key of each block of a unit; parts of "mean" and
         "variance" are blocks, and those of "node_mean" and "node_variance" are nodes. "no_key",
-        "no_block" and "no_node" are `MASKED` where there is none, else 0. "number" is the number
+        "no_block" and "no_node" are `MASKED` in places without one, else 0. "number" is the number
         of each block in the sequence.
     """
     batch, key_heads, total, _ = sizes(blocks["mean"])
