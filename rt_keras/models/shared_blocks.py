@@ -44,7 +44,6 @@ def _call(block, call, functions, never, *args, **kwargs):
     name = str(
         (
             what_differs(block),
-            [(weight.shape, weight.dtype, weight.trainable) for weight in block.variables],
             [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks)],
             arguments,
             is_training(block),
@@ -122,9 +121,10 @@ class _Shared:
 
 
 def what_differs(block):
-    """Returns what determines the operations of a block besides the shapes of its weights."""
+    """Returns what determines the operations of a block, equal for blocks that share a function."""
     layers = [block, *all_layers_of(block)]
-    return [(type(x), x.dtype_policy, without_names(_config_of(x))) for x in layers]
+    weights = [(weight.shape, weight.dtype, weight.trainable) for weight in block.variables]
+    return weights, [(type(x), x.dtype_policy, without_names(_config_of(x))) for x in layers]
 
 
 def _config_of(layer):

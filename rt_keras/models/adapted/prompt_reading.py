@@ -172,8 +172,7 @@ class PromptReading(Decoding):
 
     def _block_program(self, block, attention, in_place, jit_compile):
         """Returns the function of a block, given its weights. Equal blocks share it."""
-        options = what_differs(block), [(tuple(x.shape), x.dtype) for x in block.weights]
-        name = f"block, {options}, {in_place}, {jit_compile}"
+        name = f"block, {what_differs(block)}, {in_place}, {jit_compile}"
         cache_name = architecture(self.backbone).cache
 
         def run(trainable, non_trainable, x, cache, position, count, rotation):
