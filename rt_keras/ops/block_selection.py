@@ -116,8 +116,13 @@ def _largest(score, count):
     # Of equal scores, those close to the next largest, and so equal to it, have no weight.
     place, next_largest = indices_of_largest_in_groups(score, smaller(count, size(score, -1)))
     score = tf.gather(score, place, batch_dims=score.shape.rank - 1)
-    weight = tf.clip_by_value((score - next_largest[..., None]) / FADE, 0, 1)
-    return place, score, tf.maximum(tf.math.log(weight), LOG_OF_NOTHING)
+    return place, score, log_weight(score, next_largest[..., None])
+
+
+def log_weight(score, next_largest):
+    """Returns the logs of the weights of scores, of which those close to the next largest fade."""
+    weight = tf.clip_by_value((score - next_largest) / FADE, 0, 1)
+    return tf.maximum(tf.math.log(weight), LOG_OF_NOTHING)
 
 
 def _scores(query, mean, variance, deviation_weight):
@@ -133,13 +138,13 @@ def _scores(query, mean, variance, deviation_weight):
     """
     batch, key_heads, *rows, depth = sizes(query)
     flat = tf.reshape(query, [batch, key_heads, -1, depth])
-    score = with_deviation(
-        lambda summary, vectors: tf.matmul(vectors, summary, transpose_b=True),
-        (mean, variance),
-        flat,
-        deviation_weight,
-    )
+    score = with_deviation(products_with, (mean, variance), flat, deviation_weight)
     return tf.reshape(score, [batch, key_heads, *rows, size(mean, 2)])
+
+
+def products_with(rows, vectors):
+    """Multiplies vectors `[..., queries, depth]` by rows `[..., count, depth]`."""
+    return tf.matmul(vectors, rows, transpose_b=True)
 
 
 def with_deviation(products, summaries, query, deviation_weight):

@@ -7,7 +7,7 @@ a query by thousands of keys in less time than it gathers 128 of them.
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, softmax_sums
-from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE, with_deviation
+from rt_keras.ops.block_selection import NODE_SIZE, log_weight, products_with, with_deviation
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import map_chunks
 
@@ -146,7 +146,7 @@ def _log_weights(part, whole, num_blocks, num_nodes, deviation_weight):
 
     def score(prefix, missing, number):
         summaries = (_flat(whole[f"{prefix}{x}"]) for x in ("mean", "variance"))
-        found = with_deviation(_products, summaries, query, deviation_weight)
+        found = with_deviation(products_with, summaries, query, deviation_weight)
         found += tf.linalg.matrix_transpose(_flat(whole[missing]))
         # [batch or 1, 1, 1, blocks]
         number = tf.linalg.matrix_transpose(_flat(number))
@@ -174,8 +174,7 @@ def _fading(score, count):
     largest = tf.math.top_k(score, tf.minimum(count + 1, width))[0]
     # The largest score without a weight, if there are that many.
     least = tf.where(width > count, largest[..., -1:], score.dtype.min)
-    weight = tf.clip_by_value((score - least) / FADE, 0, 1)
-    return tf.maximum(tf.math.log(weight), LOG_OF_NOTHING)
+    return log_weight(score, least)
 
 
 def _attend(query, part, bias, dropout, seed):
@@ -184,7 +183,7 @@ def _attend(query, part, bias, dropout, seed):
     # The last column of the product is the bias of keys.
     key = tf.concat([part["key"], tf.broadcast_to(part["no_key"], [*sizes(part["key"])[:4], 1])], 4)
     query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
-    logits = tf.cast(_products(_flat(key), query), dtype)
+    logits = tf.cast(products_with(_flat(key), query), dtype)
     # The blocks of keys in each part. [batch, key_heads, queries, block_size, blocks]
     shape = sizes(logits)
     logits = tf.reshape(logits, [*shape[:3], shape[3] // size(bias, 3), size(bias, 3)])
@@ -207,7 +206,3 @@ def no_attention(query, value):
 def _flat(x):
     """Joins parts and units. `[batch, key_heads, parts * units, depth]`."""
     return tf.reshape(x, [*sizes(x)[:2], size(x, 2) * size(x, 3), size(x, 4)])
-
-
-def _products(rows, vectors):
-    return tf.matmul(vectors, rows, transpose_b=True)
