@@ -3,9 +3,12 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
+from rt_keras.ops.lengths import larger, smaller
 
 
-def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None):
+def chunked_cross_entropy(
+    hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None, trainable=True
+):
     """Computes each position's cross entropy and most likely label, in chunks of positions.
 
     ```
@@ -15,8 +18,8 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
 
     A soft cap c replaces the logits by c · tanh(logits / c).
 
-    At most `chunk_size * vocabulary` logits are in memory: the gradient recomputes those of each
-    chunk. Logits and all sums are float32.
+    At most `2 * chunk_size * vocabulary` logits are in memory: the gradient recomputes those of
+    each chunk but the last. Logits and all sums are float32.
 
     Args:
         hidden: `[batch, length, depth]`.
@@ -26,6 +29,8 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
         chunk_size: int, number of positions, over all rows, whose logits are computed at once.
             Defaults to 1024.
         soft_cap: float, the soft cap. Defaults to None, for none.
+        trainable: bool, whether the table and the bias have gradients, which cost a product more.
+            Defaults to True.
 
     Returns:
         The losses, float32 `[batch, length]`, NaN for labels out of range; and the labels with the
@@ -44,30 +49,29 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
     """
     shape = [size(hidden, 0), size(hidden, 1)]
     count = shape[0] * shape[1]
-    padding = -count % chunk_size
+    chunk_size = larger(smaller(count, chunk_size), 1)
+    padding = larger(count, 1) + -larger(count, 1) % chunk_size - count
     labels = _chunks(tf.cast(labels, tf.int32), padding, chunk_size)
-    bias = tf.zeros(size(table, 0), table.dtype) if bias is None else bias
+    weights = [table] if bias is None else [table, bias]
 
     @tf.custom_gradient
-    def computed(hidden, table, bias):
+    def computed(hidden, *trained):
         chunks = _chunks(hidden, padding, chunk_size)
-        losses, likeliest, logsumexps = tf.map_fn(
-            lambda chunk: _forward(*chunk, table, bias, soft_cap),
-            (chunks, labels),
-            fn_output_signature=(tf.float32, tf.int32, tf.float32),
-            parallel_iterations=1,
-        )
+        *found, slopes = _forward(chunks, labels, weights, soft_cap)
 
         def gradient(of_losses, _):
             of_losses = _chunks(of_losses, padding, chunk_size)
-            of_chunks, *of_whole = _gradients(
-                chunks, labels, logsumexps, of_losses, table, bias, soft_cap
+            of_positions, *of_weights = _gradients(
+                slopes, of_losses, chunks, labels, weights, len(trained), soft_cap
             )
-            return _join(of_chunks, count, tf.shape(hidden)), *of_whole
+            of_hidden = tf.reshape(of_positions[:count], tf.shape(hidden))
+            return tf.cast(of_hidden, hidden.dtype), *[
+                tf.cast(x, y.dtype) for x, y in zip(of_weights, trained)
+            ]
 
-        return (_join(losses, count, shape), _join(likeliest, count, shape)), gradient
+        return tuple(tf.reshape(x[:count], shape) for x in found), gradient
 
-    return computed(hidden, table, bias)
+    return computed(hidden, *weights if trainable else [])
 
 
 def _chunks(x, padding, chunk_size):
@@ -78,57 +82,82 @@ def _chunks(x, padding, chunk_size):
     return tf.reshape(x, [-1, chunk_size, *rest])
 
 
-def _join(x, count, shape):
-    """Reshapes the first `count` rows of `[chunks, chunk_size, ...]` to `shape`."""
-    return tf.reshape(tf.reshape(x, [-1, *x.shape[2:]])[:count], shape)
+def _forward(chunks, labels, weights, soft_cap):
+    """Computes the losses and likeliest labels of all chunks, and the slopes of the last chunk."""
+    last = size(chunks, 0) - 1
+
+    def scores(index):
+        return _scores(chunks[index], labels[index], weights, soft_cap)
+
+    losses, likeliest, slopes = scores(last)
+
+    def step(index, losses, likeliest):
+        of_losses, of_likeliest, _ = scores(index)
+        return index + 1, losses.write(index, of_losses), likeliest.write(index, of_likeliest)
+
+    arrays = _array(last, losses), _array(last, likeliest)
+    return *[x.concat() for x in _each_before(last, step, *arrays)], slopes
 
 
-def _logits(hidden, table, bias, soft_cap):
-    hidden, table, bias = (tf.cast(x, tf.float32) for x in (hidden, table, bias))
-    logits = tf.matmul(hidden, table, transpose_b=True) + bias
-    return logits if soft_cap is None else soft_cap * tf.tanh(logits / soft_cap)
+def _gradients(slopes, of_losses, chunks, labels, weights, num_trained, soft_cap):
+    """Computes the gradients of all chunks and of the first `num_trained` weights.
+
+    Only the last chunk's slopes are kept from the forward pass.
+    """
+    last = size(chunks, 0) - 1
+    of_last, *sums = _of_chunk(slopes, of_losses[last], chunks[last], weights, num_trained)
+
+    def step(index, of_chunks, *sums):
+        slopes = _scores(chunks[index], labels[index], weights, soft_cap)[-1]
+        found, *more = _of_chunk(slopes, of_losses[index], chunks[index], weights, num_trained)
+        return index + 1, of_chunks.write(index, found), *map(tf.add, sums, more)
+
+    of_chunks, *sums = _each_before(last, step, _array(last, of_last), *sums)
+    return of_chunks.concat(), *sums
 
 
-def _is_label(labels, logits):
-    return labels[:, None] == tf.range(size(logits, 1))
+def _array(last, x):
+    """Returns an array of `last + 1` tensors, the last of which is x."""
+    return tf.TensorArray(x.dtype, last + 1, element_shape=x.shape).write(last, x)
 
 
-def _forward(hidden, labels, table, bias, soft_cap):
-    """Computes the losses, most likely labels and logsumexps of a chunk."""
-    logits = _logits(hidden, table, bias, soft_cap)
-    logsumexps = tf.reduce_logsumexp(logits, axis=1)
-    of_labels = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=1)
-    known = (labels >= 0) & (labels < size(table, 0))
-    losses = tf.where(known, logsumexps - of_labels, float("nan"))
-    return losses, tf.argmax(logits, axis=1, output_type=tf.int32), logsumexps
-
-
-def _gradients(chunks, labels, logsumexps, of_losses, table, bias, soft_cap):
-    """Computes the gradients of all chunks, of the table and of the bias."""
-    count = size(chunks, 0)
-
-    def step(index, found, of_table, of_bias):
-        logits = _logits(chunks[index], table, bias, soft_cap)
-        of_logits = tf.exp(logits - logsumexps[index][:, None])
-        of_logits -= tf.cast(_is_label(labels[index], logits), tf.float32)
-        of_logits *= of_losses[index][:, None]
-        if soft_cap is not None:
-            of_logits *= 1 - (logits / soft_cap) ** 2
-        found = found.write(index, tf.cast(of_logits @ tf.cast(table, tf.float32), chunks.dtype))
-        hidden = tf.cast(chunks[index], tf.float32)
-        of_table += tf.matmul(of_logits, hidden, transpose_a=True)
-        return index + 1, found, of_table, of_bias + tf.reduce_sum(of_logits, axis=0)
-
-    _, found, *of_whole = tf.while_loop(
-        lambda index, *_: index < count,
+def _each_before(last, step, *values):
+    """Returns the values after a step for each number below `last`."""
+    return tf.while_loop(
+        lambda index, *_: index < last,
         step,
-        (
-            tf.constant(0),
-            tf.TensorArray(chunks.dtype, count, element_shape=chunks.shape[1:]),
-            tf.zeros(tf.shape(table)),
-            tf.zeros(tf.shape(bias)),
-        ),
+        (tf.constant(0), *values),
         parallel_iterations=1,
-        maximum_iterations=count,
+        maximum_iterations=last,
+    )[1:]
+
+
+def _scores(hidden, labels, weights, soft_cap):
+    """Computes the losses, likeliest labels and the slopes: the losses' gradients by products."""
+    hidden, table, *bias = (tf.cast(x, tf.float32) for x in (hidden, *weights))
+    # [positions, vocabulary]
+    logits = tf.matmul(hidden, table, transpose_b=True)
+    if bias:
+        logits += bias[0]
+    if soft_cap is not None:
+        logits = soft_cap * tf.tanh(logits / soft_cap)
+    known = (labels >= 0) & (labels < size(table, 0))
+    # The kernel computes both in one pass over the logits.
+    losses, slopes = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
+        features=logits, labels=tf.where(known, labels, 0)
     )
-    return found.stack(), *[tf.cast(x, table.dtype) for x in of_whole]
+    if soft_cap is not None:
+        slopes *= 1 - (logits / soft_cap) ** 2
+    likeliest = tf.argmax(logits, axis=1, output_type=tf.int32)
+    return tf.where(known, losses, float("nan")), likeliest, slopes
+
+
+def _of_chunk(slopes, of_losses, hidden, weights, num_trained):
+    """Computes the float32 gradients of a chunk's states and of the first `num_trained` weights."""
+    hidden, table = (tf.cast(x, tf.float32) for x in (hidden, weights[0]))
+    found = [(slopes @ table) * of_losses[:, None]]
+    if num_trained > 0:
+        found.append(tf.matmul(slopes, of_losses[:, None] * hidden, transpose_a=True))
+    if num_trained > 1:
+        found.append(tf.linalg.matvec(slopes, of_losses, transpose_a=True))
+    return found

@@ -13,8 +13,10 @@ from rt_keras.ops.blocks import (
     sizes,
     split_blocks,
 )
+from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.lengths import larger
 from rt_keras.ops.relative import window_bias
+from rt_keras.ops.spans import Spans, attend_to_spans
 
 
 def full_attention(
@@ -72,9 +74,13 @@ def full_attention(
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     _, heads, length, _ = sizes(query)
     keys = size(key, 2)
+    query *= query.shape[-1] ** -0.5
+    if runs_on_cpu_kernels() and attention_mask is None and relative_embeddings is None:
+        spans = Spans(causal=causal)
+        found = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
+        return found if return_logsumexp else found[0]
     # An unknown batch counts as one row.
     num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, keys)
-    query *= query.shape[-1] ** -0.5
 
     def in_blocks(x):
         """Splits `[batch, heads, queries, ...]` to `[blocks, batch, heads, block_size, ...]`."""

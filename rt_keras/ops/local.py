@@ -17,9 +17,11 @@ from rt_keras.ops.blocks import (
     split_groups,
 )
 from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.lengths import of_one_length
 from rt_keras.ops.relative import window_bias
+from rt_keras.ops.spans import Spans, attend_to_spans
 
 WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_block_size."
 
@@ -127,6 +129,11 @@ def local_attention(
             relative_embeddings=relative_embeddings,
             return_logsumexp=return_logsumexp,
         )
+    spans = windows.spans()
+    if runs_on_cpu_kernels() and spans is not None and relative_embeddings is None:
+        query *= query.shape[-1] ** -0.5
+        found = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
+        return found if return_logsumexp else found[0]
     found = over_local_heads(
         lambda arguments: _local_attention(arguments, windows, dropout, return_logsumexp),
         windows,
@@ -208,6 +215,14 @@ class LocalWindows:
         """Returns whether every query of a sequence of a known length sees all of its keys."""
         known = isinstance(length, int) and length == keys and len(self.grid) == 1
         return known and self.sliding_window is None and self.grid[0] <= self.look_back[0] + 1
+
+    def spans(self):
+        """Returns the `Spans` of keys, or None if windows are no spans of equal blocks."""
+        if len(self.grid) > 1 or self.key_block_size != self.block_size:
+            return None
+        offset = self.first * self.block_size
+        sides = self.look_back[0], self.look_ahead[0]
+        return Spans(self.block_size, *sides, self.causal, self.sliding_window, offset)
 
     def of_queries(self, x):
         """Splits `[batch, heads, length, ...]` to `[batch, heads, blocks, block_size, ...]`."""

@@ -1,6 +1,5 @@
 """Losses and scores of adapted language models, computed in chunks of positions."""
 
-import keras
 import tensorflow as tf
 
 from rt_keras.models.adapted.architectures import architecture
@@ -8,8 +7,8 @@ from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.ops.blocks import size
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
-# Number of positions whose logits are computed at once: 512 MiB for a vocabulary of 262,144.
-LOGITS_CHUNK = 512
+# Number of logits that are computed at once: 512 MiB.
+LOGITS_AT_ONCE = 2**27
 
 
 class TokenScores(ChunkedLoss):
@@ -22,7 +21,7 @@ class TokenScores(ChunkedLoss):
 
     def compile_arguments(self, *args, **kwargs):
         """See `ChunkedLoss.compile_arguments`."""
-        self.loss_chunk_size = LOGITS_CHUNK
+        self.loss_chunk_size = self._positions_at_once()
         try:
             return super().compile_arguments(*args, **kwargs)
         except ValueError:  # The loss or a metric needs all logits.
@@ -40,12 +39,13 @@ class TokenScores(ChunkedLoss):
     def token_losses(self, hidden, labels, chunk_size):
         """See `ChunkedLoss.token_losses`."""
         embedding = self.backbone.token_embedding
-        table = embedding.embeddings
-        if not embedding.tie_weights:
-            table = keras.ops.transpose(embedding.reverse_embeddings)
-        table = tf.cast(tf.convert_to_tensor(table), hidden.dtype)
+        tied = embedding.tie_weights
+        weight = embedding.embeddings if tied else embedding.reverse_embeddings
+        table = tf.cast(tf.convert_to_tensor(weight), hidden.dtype)
+        table = table if tied else tf.transpose(table)
         soft_cap = getattr(embedding, "logit_soft_cap", None)
-        return chunked_cross_entropy(hidden, table, labels, None, chunk_size, soft_cap)
+        trainable = weight.trainable
+        return chunked_cross_entropy(hidden, table, labels, None, chunk_size, soft_cap, trainable)
 
     def score(
         self,
@@ -85,8 +85,12 @@ class TokenScores(ChunkedLoss):
             padding_mask = tf.ones_like(token_ids)
         hidden = self._intercepted(token_ids, padding_mask, layer_intercept_fn)
         if scoring_mode == "loss":
-            return self.token_losses(hidden, tf.convert_to_tensor(target_ids), LOGITS_CHUNK)[0]
+            labels = tf.convert_to_tensor(target_ids)
+            return self.token_losses(hidden, labels, self._positions_at_once())[0]
         return self.token_logits(hidden)
+
+    def _positions_at_once(self):
+        return max(1, LOGITS_AT_ONCE // self.backbone.token_embedding.input_dim)
 
     def _intercepted(self, token_ids, padding_mask, intercept):
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask}

@@ -1,0 +1,121 @@
+"""Attention of positions to a span of keys around them, by TensorFlow's kernels."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import MASKED, accumulation_dtype, where_all
+from rt_keras.ops.blocks import pad_axis, size
+from rt_keras.ops.tiles import attend_in_tiles, join_tiles, split_tiles, tile_size
+
+
+class Spans(NamedTuple):
+    """The keys that a query sees.
+
+    Attributes:
+        block_size: int, number of positions of a block. None for one block of all positions.
+        before, after: int, number of blocks before and after its own whose keys a query sees.
+        causal: bool, whether it sees none of the later keys.
+        sliding_window: int, maximum distance of the keys, plus one; or None.
+        offset: int, position of the first query among the keys.
+    """
+
+    block_size: int | None = None
+    before: int = 0
+    after: int = 0
+    causal: bool = False
+    sliding_window: int | None = None
+    offset: int = 0
+
+    def width(self, keys):
+        """Returns the number of keys in the blocks that a query sees, of `keys` in all."""
+        width = (self.before + 1 + self.after) * (self.block_size or 0)
+        return min(width, keys) if width and isinstance(keys, int) else width or keys
+
+    def ends(self, first, last, keys):
+        """Returns the first key that queries from `first` to `last` see, and the end of theirs."""
+        start, end = 0, keys
+        if self.block_size is not None:
+            start = (first // self.block_size - self.before) * self.block_size
+            end = (last // self.block_size + self.after + 1) * self.block_size
+        if self.causal:
+            end = tf.minimum(end, last + 1)
+        return tf.maximum(start, 0), tf.minimum(end, keys)
+
+    def allowed(self, query, key, is_one_block):
+        """Returns which keys queries see, bool `[queries, keys]`, in a list of masks."""
+        query, masks = query[:, None], []
+        if self.causal:
+            masks.append(key <= query)
+        if self.sliding_window is not None:
+            masks.append(tf.abs(query - key) < self.sliding_window)
+        if not (self.block_size is None or is_one_block):
+            distance = key // self.block_size - query // self.block_size
+            masks += [distance >= -self.before, distance <= self.after]
+        return masks
+
+
+def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0, seed=None):
+    """Computes what `attend` does, for the positions of a tile at a time.
+
+    Args:
+        query: `[batch, heads, length, depth]`, already scaled.
+        key, value: `[batch, key_heads, keys, depth]`.
+        spans: `Spans`.
+        query_mask, key_mask: bool `[batch, length]` and `[batch, keys]`, False for padding; or
+            None.
+        dropout, seed: see `attend`.
+
+    Returns:
+        Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits
+        `[batch, heads, length]`.
+    """
+    heads, length, key_heads = query.shape[1], size(query, 2), key.shape[1]
+    # An unknown batch counts as one row.
+    tile = tile_size(length, (query.shape[0] or 1) * heads * spans.width(size(key, 2)))
+    tiles = _Tiles(spans, tile, query, key, query_mask, key_mask)
+    found = attend_in_tiles(
+        split_tiles(query, key_heads, tile),
+        key[:, :, None],
+        value[:, :, None],
+        tiles,
+        dropout,
+        seed,
+    )
+    output, logsumexp = (join_tiles(x, heads, length) for x in (found[0], found[1][..., None]))
+    return output, logsumexp[..., 0]
+
+
+class _Tiles:
+    """See `attend_in_tiles`."""
+
+    def __init__(self, spans, tile, query, key, query_mask, key_mask):
+        self.spans, self.tile, self.keys = spans, tile, size(key, 2)
+        self.groups = query.shape[1] // key.shape[1]
+        self.dtype = accumulation_dtype(query.dtype)
+        self.key_mask = None if key_mask is None else tf.cast(key_mask, tf.bool)
+        self.query_mask = query_mask
+        if query_mask is not None:
+            padding = -size(query_mask, 1) % tile
+            self.query_mask = pad_axis(tf.cast(query_mask, tf.bool), 1, 0, padding)
+
+    def span(self, index):
+        first = self.spans.offset + index * self.tile
+        return self.spans.ends(first, first + self.tile - 1, self.keys)
+
+    def kept(self, index, first, end):
+        return tf.zeros([0], self.dtype)
+
+    def logits(self, products, index, first, end, kept):
+        queries = self.spans.offset + index * self.tile + tf.range(self.tile)
+        size_of_block = self.spans.block_size
+        is_one_block = size_of_block is None or size_of_block % self.tile == 0
+        masks = self.spans.allowed(queries, tf.range(first, end), is_one_block)
+        masks = [tf.reduce_all(masks, axis=0)] if len(masks) > 1 else masks
+        masks = [tf.tile(mask, [self.groups, 1]) for mask in masks]
+        if self.key_mask is not None:
+            masks.append(self.key_mask[:, None, None, first:end])
+        if self.query_mask is not None:
+            mask = self.query_mask[:, None, index * self.tile : (index + 1) * self.tile]
+            masks.append(tf.tile(mask, [1, 1, self.groups])[..., None])
+        return where_all(masks, products, tf.constant(MASKED, products.dtype))

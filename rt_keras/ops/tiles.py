@@ -1,0 +1,176 @@
+"""Attention of tiles of queries to slices of keys, by TensorFlow's kernels.
+
+Without a compiler, each operation reads and writes memory. The logits of a tile stay in the
+processor's cache from one operation to the next, and none are kept: the gradient computes them
+again from the logsumexp.
+"""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import MASKED, accumulation_dtype, drop, softmax_sums
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+
+# Number of positions of a tile, and of their logits.
+TILE_SIZE, LOGITS_OF_TILE = 128, 2**23
+
+
+def tile_size(length, logits_of_position):
+    """Returns the number of positions of a tile.
+
+    Args:
+        length: int or int scalar, number of positions.
+        logits_of_position: int or int scalar, number of logits of a position.
+    """
+    known = isinstance(logits_of_position, int)
+    most = max(1, LOGITS_OF_TILE // max(1, logits_of_position)) if known else TILE_SIZE
+    most = min(TILE_SIZE, most)
+    return max(1, min(most, length)) if isinstance(length, int) else most
+
+
+def split_tiles(x, key_heads, tile):
+    """Splits queries to `[tiles, batch, key_heads, heads / key_heads * tile, depth]`.
+
+    Args:
+        x: `[batch, heads, length, depth]`. The heads of a key head are consecutive.
+        key_heads: int, number of key heads.
+        tile: int, number of positions of a tile.
+    """
+    batch, heads, length, depth = sizes(x)
+    count, groups = ceil_div(length, tile), heads // key_heads
+    x = pad_axis(x, 2, 0, count * tile - length)
+    x = tf.transpose(tf.reshape(x, [batch, heads, count, tile, depth]), [2, 0, 1, 3, 4])
+    return tf.reshape(x, [count, batch, key_heads, groups * tile, depth])
+
+
+def join_tiles(x, heads, length):
+    """Inverts `split_tiles`. `[batch, heads, length, depth]`."""
+    count, batch, key_heads, rows, depth = sizes(x)
+    tile = rows * key_heads // heads
+    x = tf.transpose(tf.reshape(x, [count, batch, heads, tile, depth]), [1, 2, 0, 3, 4])
+    return tf.reshape(x, [batch, heads, count * tile, depth])[:, :, :length]
+
+
+def attend_in_tiles(query, key, value, tiles, dropout=0.0, seed=None):
+    """Computes attention of each tile of queries to a slice of the keys.
+
+    ```
+    output_i = sum_j p_ij value_j,    p_ij = softmax_j(logit_ij)
+    ```
+
+    Args:
+        query: `[tiles, batch, key_heads, rows, depth]`, already scaled; see `split_tiles`.
+        key, value: `[batch, key_heads, parts, units, depth]`.
+        tiles: object with three methods. `span(index)` returns the first unit of a tile's keys and
+            the unit after the last. `kept(index, first, end)` returns what is kept for the
+            gradient, `[batch, key_heads, rows, any]`. `logits(products, index, first, end, kept)`
+            returns the logits from the products of queries and keys, both
+            `[batch, key_heads, rows, parts * (end - first)]`: the products, to which anything
+            without a gradient may be added, or `MASKED` for keys that a query does not see.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        The output `[tiles, batch, key_heads, rows, depth]`, and the logsumexp of the logits
+        `[tiles, batch, key_heads, rows]`; see `attend`.
+
+    Source: Dao et al. 2022, FlashAttention, section 3.1, which has this gradient.
+    """
+    seeds = tf.random.split(seed, size(query, 0)) if dropout else None
+
+    @tf.custom_gradient
+    def attend(query, key, value):
+        given = _Attention(query, key, value, tiles, dropout, seeds)
+        output, logsumexp, kept = given.forward()
+        found = output, logsumexp
+        return found, lambda *upstream: given.gradients(found, kept, upstream)
+
+    return attend(query, key, value)
+
+
+class _Attention:
+    def __init__(self, query, key, value, tiles, dropout, seeds):
+        self.query, self.key, self.value = query, key, value
+        self.tiles, self.dropout, self.seeds = tiles, dropout, seeds
+        self.count, self.dtype = size(query, 0), accumulation_dtype(query.dtype)
+
+    def forward(self):
+        types = self.value.dtype, self.dtype, self.dtype
+        return tf.map_fn(self._attend, tf.range(self.count), fn_output_signature=types)
+
+    def gradients(self, found, kept, upstream):
+        dtypes = self.query.dtype, self.dtype, self.dtype
+
+        def step(index, of_query, *totals):
+            of_tile = self._gradients(index, *[x[index] for x in (*found, kept, *upstream)])
+            first, end = self.tiles.span(index)
+            totals = [_plus(x, part, first, end) for x, part in zip(totals, of_tile[1:])]
+            return index + 1, of_query.write(index, of_tile[0]), *totals
+
+        totals = [tf.zeros(_by_units(sizes(x)), self.dtype) for x in (self.key, self.value)]
+        array = tf.TensorArray(self.query.dtype, self.count, element_shape=self.query.shape[1:])
+        _, of_query, *totals = tf.while_loop(
+            lambda index, *_: index < self.count, step, (tf.constant(0), array, *totals)
+        )
+        of_key, of_value = (tf.transpose(x, [1, 2, 3, 0, 4]) for x in totals)
+        return (
+            of_query.stack(),
+            tf.cast(of_key, self.key.dtype),
+            tf.cast(of_value, self.value.dtype),
+        )
+
+    def _attend(self, index):
+        first, end = self.tiles.span(index)
+        kept = self.tiles.kept(index, first, end)
+        values = _slice(self.value, first, end)
+        logits = self._logits(index, first, end, kept)
+        return *softmax_sums(logits, values, self.dropout, self._seed(index)), kept
+
+    def _logits(self, index, first, end, kept):
+        products = tf.matmul(self.query[index], _slice(self.key, first, end), transpose_b=True)
+        return self.tiles.logits(tf.cast(products, self.dtype), index, first, end, kept)
+
+    def _seed(self, index):
+        return None if self.seeds is None else self.seeds[index]
+
+    def _gradients(self, index, output, logsumexp, kept, of_output, of_logsumexp):
+        """Computes the gradients of a tile's queries, and of the keys and values in its slice."""
+        first, end = self.tiles.span(index)
+        seen = logsumexp > MASKED / 2
+        of_output = tf.where(seen[..., None], of_output, 0)
+        # All weights of a query without keys are 0.
+        weights = self._logits(index, first, end, kept) - tf.where(seen, logsumexp, 0)[..., None]
+        weights = tf.exp(weights)
+        of_shares = tf.matmul(of_output, _slice(self.value, first, end), transpose_b=True)
+        of_weights = drop(tf.cast(of_shares, self.dtype), self.dropout, self._seed(index))
+        mean = tf.reduce_sum(tf.cast(of_output * output, self.dtype), axis=-1) - of_logsumexp
+        of_logits = tf.cast(weights * (of_weights - mean[..., None]), self.query.dtype)
+        shares = tf.cast(drop(weights, self.dropout, self._seed(index)), self.value.dtype)
+        return (
+            tf.matmul(of_logits, _slice(self.key, first, end)),
+            _transposed_product(of_logits, self.query[index]),
+            _transposed_product(shares, of_output),
+        )
+
+
+def _slice(x, first, end):
+    """Returns some units, `[batch, key_heads, parts * (end - first), depth]`."""
+    x = x[:, :, :, first:end]
+    return tf.reshape(x, [*sizes(x)[:2], size(x, 2) * size(x, 3), size(x, 4)])
+
+
+def _by_units(shape):
+    """The order of axes in which slices are added up: `[units, batch, key_heads, parts, depth]`."""
+    return [shape[3], *shape[:3], shape[4]]
+
+
+def _plus(total, x, first, end):
+    """Adds the gradient of a slice to the total, `[units, batch, key_heads, parts, depth]`."""
+    units, (batch, key_heads, parts, depth) = end - first, sizes(total)[1:]
+    x = tf.reshape(x, [batch, key_heads, parts, units, depth])
+    x = tf.cast(tf.transpose(x, [3, 0, 1, 2, 4]), total.dtype)
+    return tf.tensor_scatter_nd_add(total, tf.range(first, end)[:, None], x)
+
+
+def _transposed_product(rows, vectors):
+    """Computes `rowsᵀ · vectors`, and transposes the shorter product instead of the long rows."""
+    return tf.linalg.matrix_transpose(tf.matmul(vectors, rows, transpose_a=True))
