@@ -6,13 +6,10 @@ a query by thousands of keys in less time than it gathers 128 of them.
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, softmax_sums
+from rt_keras.ops.attend import MASKED, accumulation_dtype
 from rt_keras.ops.block_selection import NODE_SIZE, log_weight, products_with, with_deviation
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.chunks import map_chunks
-
-# Number of positions whose queries are multiplied by keys at once.
-TILE_SIZE = 256
+from rt_keras.ops.blocks import ceil_div, size, sizes
+from rt_keras.ops.key_slices import attend_to_slices, join_tiles, split_tiles, tile_size
 
 
 def attend_to_masked(
@@ -20,7 +17,7 @@ def attend_to_masked(
 ):
     """Computes what `attend_to_best` does, for the queries of a tile at a time.
 
-    Blocks that no query of a tile may select are left out. The gradient recomputes the logits.
+    Blocks that no query of a tile may select are left out.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -31,62 +28,111 @@ def attend_to_masked(
         Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
         `[batch, heads, length]`.
     """
-    (batch, heads, length, depth), key_heads = sizes(query), blocks["key"].shape[1]
-    groups, tiles = heads // key_heads, ceil_div(length, TILE_SIZE)
-    missing = tiles * TILE_SIZE - length
-    # The heads of a key head are consecutive.
-    query = pad_axis(query * depth**-0.5, 2, 0, missing)
-    query = tf.reshape(query, [batch, key_heads, groups, tiles, TILE_SIZE, depth])
-    # [tiles, batch, key_heads, queries, depth]
-    query = tf.reshape(
-        tf.transpose(query, [3, 0, 1, 2, 4, 5]),
-        [tiles, batch, key_heads, groups * TILE_SIZE, depth],
-    )
-
-    def in_tiles(bound):
-        # Padding selects what the last query selects. [tiles, batch or 1, 1, queries, 1]
-        last = tf.repeat(bound[:, -1:], missing, axis=1)
-        bound = tf.reshape(tf.concat([bound, last], axis=1), [size(bound, 0), tiles, TILE_SIZE])
-        return tf.tile(tf.transpose(bound, [1, 0, 2])[:, :, None, :, None], [1, 1, 1, groups, 1])
-
-    bounds = {"before": reach.before, "after": reach.after}
-    if reach.first is not None:
-        bounds["first"] = reach.first
-    stacked = {"query": query, **{name: in_tiles(x) for name, x in bounds.items()}}
-    if dropout:
-        stacked["seed"] = tf.random.split(seed, tiles)
+    (_, heads, length, depth), key_heads = sizes(query), blocks["key"].shape[1]
+    query *= depth**-0.5
+    # An unknown batch counts as one row.
+    tile = tile_size(length, (query.shape[0] or 1) * heads * size(blocks["key"], 2))
     parts = _parts_of_units(blocks, counts, num_nodes is not None)
+    key = parts["key"]
+    no_key = tf.broadcast_to(parts["no_key"], [*sizes(key)[:4], 1])
+    is_ring, numbers = "number" in blocks, (num_blocks, num_nodes)
+    tiles = _Tiles(query, parts, reach, numbers, deviation_weight, tile, is_ring)
+    # The product with the last column is the bias of keys.
+    output, logsumexp = attend_to_slices(
+        split_tiles(tf.concat([query, tf.ones_like(query[..., :1])], axis=3), key_heads, tile),
+        tf.concat([key, no_key], axis=4),
+        parts["value"],
+        tiles,
+        dropout,
+        seed,
+    )
+    output, logsumexp = (join_tiles(x, heads, length) for x in (output, logsumexp[..., None]))
+    return output, logsumexp[..., 0]
 
-    def attend_tile(part, whole):
-        whole = _within_reach(whole, part, "number" in blocks)
-        bias = _log_weights(part, whole, num_blocks, num_nodes, deviation_weight)
-        return _attend(part["query"], whole, bias, dropout, part.get("seed"))
 
-    dtypes = blocks["value"].dtype, accumulation_dtype(query.dtype)
-    output, logsumexp = map_chunks(attend_tile, stacked, parts, dtypes)
+class _Tiles:
+    """The blocks that the queries of a tile select; see `attend_to_slices`.
 
-    def of_positions(x):
-        # [tiles, batch, key_heads, queries, ...] to [batch, heads, length, ...]
-        x = tf.reshape(x, [tiles, batch, key_heads, groups, TILE_SIZE, size(x, 4)])
-        x = tf.reshape(tf.transpose(x, [1, 2, 3, 0, 4, 5]), [batch, heads, -1, size(x, 5)])
-        return x[:, :, :length]
+    Args:
+        query: `[batch, heads, length, depth]`, already scaled.
+        parts: see `_parts_of_units`.
+        reach: `Reach` of the queries.
+        numbers: tuple of the numbers of blocks and of nodes, or None, that a query selects.
+        deviation_weight: see `attend_to_best`.
+        tile: int, number of positions of a tile.
+        is_ring: bool, whether blocks have no order.
+    """
 
-    return of_positions(output), of_positions(logsumexp[..., None])[..., 0]
+    def __init__(self, query, parts, reach, numbers, deviation_weight, tile, is_ring):
+        heads, length, key_heads = query.shape[1], size(query, 2), parts["key"].shape[1]
+        self.query = split_tiles(tf.stop_gradient(query), key_heads, tile)
+        self.parts, self.is_ring = parts, is_ring
+        (self.num_blocks, self.num_nodes), self.deviation_weight = numbers, deviation_weight
+        groups, missing = heads // key_heads, -length % tile
 
+        def in_tiles(bound):
+            # Padding selects what the last query selects. [tiles, batch or 1, 1, rows, 1]
+            bound = tf.concat([bound, tf.repeat(bound[:, -1:], missing, axis=1)], axis=1)
+            bound = tf.reshape(bound, [size(bound, 0), size(self.query, 0), tile])
+            return tf.tile(
+                tf.transpose(bound, [1, 0, 2])[:, :, None, :, None], [1, 1, 1, groups, 1]
+            )
 
-def _within_reach(whole, part, is_ring):
-    """Leaves out units that no query of a tile may select, but one. A ring has no order."""
-    if is_ring:
-        return whole
-    units, number = size(whole["key"], 3), whole["number"]
-    per_unit = size(number, 2)
-    first, end = 0, ceil_div(tf.reduce_max(part["before"]), per_unit)
-    if "first" in part:
-        first = tf.reduce_min(part["first"]) // per_unit
-    has_later = tf.reduce_min(part["after"]) < per_unit * units
-    first, end = tf.where(has_later, 0, first), tf.where(has_later, units, tf.maximum(end, 1))
-    first = tf.minimum(first, end - 1)
-    return {name: x[:, :, :, first:end] for name, x in whole.items()}
+        self.before, self.after = in_tiles(reach.before), in_tiles(reach.after)
+        self.first = None if reach.first is None else in_tiles(reach.first)
+
+    def span(self, index):
+        """Leaves out units that no query of a tile may select, but one."""
+        units = size(self.parts["key"], 3)
+        if self.is_ring:
+            return 0, units
+        per_unit = size(self.parts["number"], 2)
+        first, end = 0, ceil_div(tf.reduce_max(self.before[index]), per_unit)
+        if self.first is not None:
+            first = tf.reduce_min(self.first[index]) // per_unit
+        has_later = tf.reduce_min(self.after[index]) < per_unit * units
+        first, end = tf.where(has_later, 0, first), tf.where(has_later, units, tf.maximum(end, 1))
+        return tf.minimum(first, end - 1), end
+
+    def selection(self, index, first, end, kept):
+        """Returns the logs of the weights of blocks, and the largest scores without a weight.
+
+        The weights are `[batch, key_heads, rows, parts, units]`.
+        """
+        seen = {name: x[:, :, :, first:end] for name, x in self.parts.items()}
+        score, of_nodes, least = self._scores(index, seen, "", "no_block", seen["number"]), 0.0, []
+        if self.num_nodes is not None:
+            # Windows begin where nodes begin.
+            number = seen["number"][:, :, :1]
+            nodes = self._scores(index, seen, "node_", "no_node", number)
+            least.append(_least(nodes, self.num_nodes, kept, 0))
+            of_nodes = tf.where(nodes > MASKED / 2, log_weight(nodes, least[0]), MASKED)
+            # Each part has a block of every node.
+            of_nodes = tf.tile(of_nodes, [1, 1, 1, size(seen["number"], 2)])
+            score += of_nodes
+        least.append(_least(score, self.num_blocks, kept, -1))
+        found = of_nodes + log_weight(score, least[-1])
+        kept = tf.cast(tf.concat(least, axis=-1), accumulation_dtype(score.dtype))
+        return tf.where(score > MASKED / 2, found, MASKED), kept
+
+    def logits(self, products, selection):
+        # The blocks of keys in each part. [batch, key_heads, rows, block_size, blocks]
+        shape, blocks = sizes(products), size(selection, 3)
+        products = tf.reshape(products, [*shape[:3], shape[3] // blocks, blocks])
+        products += tf.cast(selection, products.dtype)[:, :, :, None]
+        return tf.reshape(products, shape)
+
+    def _scores(self, index, seen, prefix, missing, number):
+        summaries = (_flat(seen[f"{prefix}{x}"]) for x in ("mean", "variance"))
+        query = self.query[index]
+        found = with_deviation(products_with, summaries, query, self.deviation_weight)
+        found += tf.linalg.matrix_transpose(_flat(seen[missing]))
+        # [batch or 1, 1, 1, blocks]
+        number = tf.linalg.matrix_transpose(_flat(number))
+        usable = number < self.before[index]
+        if self.first is not None:
+            usable &= number >= self.first[index]
+        return tf.where(usable | (number >= self.after[index]), found, MASKED)
 
 
 def _parts_of_units(blocks, counts, has_nodes):
@@ -140,55 +186,14 @@ def _parts_of_units(blocks, counts, has_nodes):
     }
 
 
-def _log_weights(part, whole, num_blocks, num_nodes, deviation_weight):
-    """Returns the logs of the weights of blocks, `[batch, key_heads, queries, blocks]`."""
-    query, of_nodes = tf.stop_gradient(part["query"]), 0.0
-
-    def score(prefix, missing, number):
-        summaries = (_flat(whole[f"{prefix}{x}"]) for x in ("mean", "variance"))
-        found = with_deviation(products_with, summaries, query, deviation_weight)
-        found += tf.linalg.matrix_transpose(_flat(whole[missing]))
-        # [batch or 1, 1, 1, blocks]
-        number = tf.linalg.matrix_transpose(_flat(number))
-        usable = number < part["before"]
-        if "first" in part:
-            usable &= number >= part["first"]
-        return tf.where(usable | (number >= part["after"]), found, MASKED)
-
-    found = score("", "no_block", whole["number"])
-    if num_nodes is not None:
-        # Windows begin where nodes begin.
-        nodes = score("node_", "no_node", whole["number"][:, :, :1])
-        of_nodes = tf.where(nodes > MASKED / 2, _fading(nodes, num_nodes), MASKED)
-        # Each part has a block of every node. [batch, key_heads, queries, parts, units]
-        shape = [*sizes(found)[:3], size(whole["mean"], 2), size(nodes, 3)]
-        of_nodes = tf.broadcast_to(of_nodes[:, :, :, None], shape)
-        of_nodes = tf.reshape(of_nodes, sizes(found))
-        found += of_nodes
-    return tf.where(found > MASKED / 2, of_nodes + _fading(found, num_blocks), MASKED)
-
-
-def _fading(score, count):
-    """Returns the logs of the weights of scores; see `selected_blocks_attention`."""
+def _least(score, count, kept, place):
+    """Returns what was kept of it, or the largest score without a weight, if there is one."""
+    if kept is not None:
+        return tf.cast(kept[..., place, None], score.dtype)
     width = size(score, -1)
-    largest = tf.math.top_k(score, tf.minimum(count + 1, width))[0]
-    # The largest score without a weight, if there are that many.
-    least = tf.where(width > count, largest[..., -1:], score.dtype.min)
-    return log_weight(score, least)
-
-
-def _attend(query, part, bias, dropout, seed):
-    """Computes attention to keys with a bias `[batch, key_heads, queries, blocks]`."""
-    dtype = accumulation_dtype(query.dtype)
-    # The last column of the product is the bias of keys.
-    key = tf.concat([part["key"], tf.broadcast_to(part["no_key"], [*sizes(part["key"])[:4], 1])], 4)
-    query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
-    logits = tf.cast(products_with(_flat(key), query), dtype)
-    # The blocks of keys in each part. [batch, key_heads, queries, block_size, blocks]
-    shape = sizes(logits)
-    logits = tf.reshape(logits, [*shape[:3], shape[3] // size(bias, 3), size(bias, 3)])
-    logits += tf.cast(bias, dtype)[:, :, :, None]
-    return softmax_sums(tf.reshape(logits, shape), _flat(part["value"]), dropout, seed)
+    place = tf.minimum(count, width - 1)
+    found = tf.raw_ops.NthElement(input=score, n=place, reverse=True)[..., None]
+    return tf.where(width > count, found, score.dtype.min)
 
 
 def no_attention(query, value):

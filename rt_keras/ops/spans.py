@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, where_all
 from rt_keras.ops.blocks import pad_axis, size
-from rt_keras.ops.tiles import attend_in_tiles, join_tiles, split_tiles, tile_size
+from rt_keras.ops.key_slices import attend_to_slices, join_tiles, split_tiles, tile_size
 
 
 class Spans(NamedTuple):
@@ -74,7 +74,7 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
     # An unknown batch counts as one row.
     tile = tile_size(length, (query.shape[0] or 1) * heads * spans.width(size(key, 2)))
     tiles = _Tiles(spans, tile, query, key, query_mask, key_mask)
-    found = attend_in_tiles(
+    found = attend_to_slices(
         split_tiles(query, key_heads, tile),
         key[:, :, None],
         value[:, :, None],
@@ -87,7 +87,7 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
 
 
 class _Tiles:
-    """See `attend_in_tiles`."""
+    """See `attend_to_slices`."""
 
     def __init__(self, spans, tile, query, key, query_mask, key_mask):
         self.spans, self.tile, self.keys = spans, tile, size(key, 2)
@@ -103,13 +103,10 @@ class _Tiles:
         first = self.spans.offset + index * self.tile
         return self.spans.ends(first, first + self.tile - 1, self.keys)
 
-    def kept(self, index, first, end):
-        return tf.zeros([0], self.dtype)
-
-    def logits(self, products, index, first, end, kept):
+    def selection(self, index, first, end, kept):
         queries = self.spans.offset + index * self.tile + tf.range(self.tile)
-        size_of_block = self.spans.block_size
-        is_one_block = size_of_block is None or size_of_block % self.tile == 0
+        block_size = self.spans.block_size
+        is_one_block = block_size is None or block_size % self.tile == 0
         masks = self.spans.allowed(queries, tf.range(first, end), is_one_block)
         masks = [tf.reduce_all(masks, axis=0)] if len(masks) > 1 else masks
         masks = [tf.tile(mask, [self.groups, 1]) for mask in masks]
@@ -118,4 +115,7 @@ class _Tiles:
         if self.query_mask is not None:
             mask = self.query_mask[:, None, index * self.tile : (index + 1) * self.tile]
             masks.append(tf.tile(mask, [1, 1, self.groups])[..., None])
-        return where_all(masks, products, tf.constant(MASKED, products.dtype))
+        return masks, tf.zeros([0], self.dtype)
+
+    def logits(self, products, selection):
+        return where_all(selection, products, tf.constant(MASKED, products.dtype))

@@ -50,7 +50,7 @@ def join_tiles(x, heads, length):
     return tf.reshape(x, [batch, heads, count * tile, depth])[:, :, :length]
 
 
-def attend_in_tiles(query, key, value, tiles, dropout=0.0, seed=None):
+def attend_to_slices(query, key, value, tiles, dropout=0.0, seed=None):
     """Computes attention of each tile of queries to a slice of the keys.
 
     ```
@@ -61,10 +61,11 @@ def attend_in_tiles(query, key, value, tiles, dropout=0.0, seed=None):
         query: `[tiles, batch, key_heads, rows, depth]`, already scaled; see `split_tiles`.
         key, value: `[batch, key_heads, parts, units, depth]`.
         tiles: object with three methods. `span(index)` returns the first unit of a tile's keys and
-            the unit after the last. `kept(index, first, end)` returns what is kept for the
-            gradient, `[batch, key_heads, rows, any]`. `logits(products, index, first, end, kept)`
-            returns the logits from the products of queries and keys, both
-            `[batch, key_heads, rows, parts * (end - first)]`: the products, to which anything
+            the unit after the last. `selection(index, first, end, kept)` returns anything that
+            determines which of these keys queries see, and what of it is kept for the gradient,
+            `[batch, key_heads, rows, any]`; `kept` is None in the forward pass.
+            `logits(products, selection)` returns the logits from the products of queries and keys,
+            both `[batch, key_heads, rows, parts * (end - first)]`: the products, to which anything
             without a gradient may be added, or `MASKED` for keys that a query does not see.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -88,6 +89,8 @@ def attend_in_tiles(query, key, value, tiles, dropout=0.0, seed=None):
 
 
 class _Attention:
+    """The arguments of `attend_to_slices`, and its forward and backward passes."""
+
     def __init__(self, query, key, value, tiles, dropout, seeds):
         self.query, self.key, self.value = query, key, value
         self.tiles, self.dropout, self.seeds = tiles, dropout, seeds
@@ -98,8 +101,6 @@ class _Attention:
         return tf.map_fn(self._attend, tf.range(self.count), fn_output_signature=types)
 
     def gradients(self, found, kept, upstream):
-        dtypes = self.query.dtype, self.dtype, self.dtype
-
         def step(index, of_query, *totals):
             of_tile = self._gradients(index, *[x[index] for x in (*found, kept, *upstream)])
             first, end = self.tiles.span(index)
@@ -111,23 +112,22 @@ class _Attention:
         _, of_query, *totals = tf.while_loop(
             lambda index, *_: index < self.count, step, (tf.constant(0), array, *totals)
         )
-        of_key, of_value = (tf.transpose(x, [1, 2, 3, 0, 4]) for x in totals)
-        return (
-            of_query.stack(),
-            tf.cast(of_key, self.key.dtype),
-            tf.cast(of_value, self.value.dtype),
-        )
+        of_keys = [
+            tf.cast(tf.transpose(total, [1, 2, 3, 0, 4]), x.dtype)
+            for total, x in zip(totals, (self.key, self.value))
+        ]
+        return of_query.stack(), *of_keys
 
     def _attend(self, index):
         first, end = self.tiles.span(index)
-        kept = self.tiles.kept(index, first, end)
+        logits, kept = self._logits(index, first, end, None)
         values = _slice(self.value, first, end)
-        logits = self._logits(index, first, end, kept)
         return *softmax_sums(logits, values, self.dropout, self._seed(index)), kept
 
     def _logits(self, index, first, end, kept):
         products = tf.matmul(self.query[index], _slice(self.key, first, end), transpose_b=True)
-        return self.tiles.logits(tf.cast(products, self.dtype), index, first, end, kept)
+        selection, kept = self.tiles.selection(index, first, end, kept)
+        return self.tiles.logits(tf.cast(products, self.dtype), selection), kept
 
     def _seed(self, index):
         return None if self.seeds is None else self.seeds[index]
@@ -137,9 +137,9 @@ class _Attention:
         first, end = self.tiles.span(index)
         seen = logsumexp > MASKED / 2
         of_output = tf.where(seen[..., None], of_output, 0)
+        logits, _ = self._logits(index, first, end, kept)
         # All weights of a query without keys are 0.
-        weights = self._logits(index, first, end, kept) - tf.where(seen, logsumexp, 0)[..., None]
-        weights = tf.exp(weights)
+        weights = tf.exp(logits - tf.where(seen, logsumexp, 0)[..., None])
         of_shares = tf.matmul(of_output, _slice(self.value, first, end), transpose_b=True)
         of_weights = drop(tf.cast(of_shares, self.dtype), self.dropout, self._seed(index))
         mean = tf.reduce_sum(tf.cast(of_output * output, self.dtype), axis=-1) - of_logsumexp
