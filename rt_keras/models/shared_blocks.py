@@ -8,6 +8,7 @@ fraction of the time. XLA compiles whole steps as before, and so do models on se
 import functools
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.keras_internals import (
@@ -111,13 +112,32 @@ class _Shared:
             lambda x: next(given) if x is tf.Tensor else x, self.arguments
         )
         variables = self.block.variables
-        with keras.StatelessScope(zip(variables, values), collect_losses=True) as scope:
+        graph = tf.compat.v1.get_default_graph()
+        with (
+            graph.gradient_override_map({"Pow": "rt_keras>Power"}),
+            keras.StatelessScope(zip(variables, values), collect_losses=True) as scope,
+        ):
             before = [scope.get_current_value(x) for x in variables]
             outputs = self.call(*args, **kwargs)
         after = [scope.get_current_value(x) for x in _state(self.block)]
         # Keras's own seed has no value in the scope before it is drawn.
         self.updated = [i for i, (x, y) in enumerate(zip([*before, None], after)) if x is not y]
         return outputs, [after[i] for i in self.updated], scope.losses
+
+
+@tf.RegisterGradient("rt_keras>Power")
+def _power_gradient(op, upstream):
+    """Computes the gradient of a square, as in KerasHub's norms, without the power x^(2 - 1).
+
+    TensorFlow knows the exponent as a result of the forward pass instead of a constant.
+    """
+    x, exponent = op.inputs
+    if np.array_equal(tf.get_static_value(exponent), 2):
+        return 2 * x * upstream, None
+    with tf.GradientTape() as tape:
+        tape.watch([x, exponent])
+        power = tf.pow(x, exponent)
+    return tape.gradient(power, [x, exponent], upstream)
 
 
 def what_differs(block):

@@ -5,6 +5,8 @@ processor's cache from one operation to the next, and none are kept: the gradien
 again from the logsumexp.
 """
 
+import math
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, drop, softmax_sums
@@ -107,16 +109,17 @@ class _Attention:
             totals = [_plus(x, part, first, end) for x, part in zip(totals, of_tile[1:])]
             return index + 1, of_query.write(index, of_tile[0]), *totals
 
-        totals = [tf.zeros(_by_units(sizes(x)), self.dtype) for x in (self.key, self.value)]
+        totals = [tf.zeros(tf.shape(x), self.dtype) for x in (self.key, self.value)]
         array = tf.TensorArray(self.query.dtype, self.count, element_shape=self.query.shape[1:])
         _, of_query, *totals = tf.while_loop(
             lambda index, *_: index < self.count, step, (tf.constant(0), array, *totals)
         )
-        of_keys = [
-            tf.cast(tf.transpose(total, [1, 2, 3, 0, 4]), x.dtype)
-            for total, x in zip(totals, (self.key, self.value))
-        ]
-        return of_query.stack(), *of_keys
+        of_key, of_value = totals
+        return (
+            of_query.stack(),
+            tf.cast(of_key, self.key.dtype),
+            tf.cast(of_value, self.value.dtype),
+        )
 
     def _attend(self, index):
         first, end = self.tiles.span(index)
@@ -147,8 +150,8 @@ class _Attention:
         shares = tf.cast(drop(weights, self.dropout, self._seed(index)), self.value.dtype)
         return (
             tf.matmul(of_logits, _slice(self.key, first, end)),
-            _transposed_product(of_logits, self.query[index]),
-            _transposed_product(shares, of_output),
+            tf.matmul(of_logits, self.query[index], transpose_a=True),
+            tf.matmul(shares, of_output, transpose_a=True),
         )
 
 
@@ -158,19 +161,11 @@ def _slice(x, first, end):
     return tf.reshape(x, [*sizes(x)[:2], size(x, 2) * size(x, 3), size(x, 4)])
 
 
-def _by_units(shape):
-    """The order of axes in which slices are added up: `[units, batch, key_heads, parts, depth]`."""
-    return [shape[3], *shape[:3], shape[4]]
-
-
 def _plus(total, x, first, end):
-    """Adds the gradient of a slice to the total, `[units, batch, key_heads, parts, depth]`."""
-    units, (batch, key_heads, parts, depth) = end - first, sizes(total)[1:]
-    x = tf.reshape(x, [batch, key_heads, parts, units, depth])
-    x = tf.cast(tf.transpose(x, [3, 0, 1, 2, 4]), total.dtype)
-    return tf.tensor_scatter_nd_add(total, tf.range(first, end)[:, None], x)
-
-
-def _transposed_product(rows, vectors):
-    """Computes `rowsᵀ · vectors`, and transposes the shorter product instead of the long rows."""
-    return tf.linalg.matrix_transpose(tf.matmul(vectors, rows, transpose_a=True))
+    """Adds the gradient of a slice to the total, `[batch, key_heads, parts, units, depth]`."""
+    (*rows, units, depth), shape = sizes(total), tf.shape(total)
+    start = tf.range(math.prod(rows))[:, None] * units
+    places = tf.reshape(start + tf.range(first, end), [-1, 1])
+    total = tf.reshape(total, [-1, depth])
+    x = tf.cast(tf.reshape(x, [-1, depth]), total.dtype)
+    return tf.reshape(tf.tensor_scatter_nd_add(total, places, x), shape)

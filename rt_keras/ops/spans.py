@@ -1,11 +1,12 @@
 """Attention of positions to a span of keys around them, by TensorFlow's kernels."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, where_all
-from rt_keras.ops.blocks import pad_axis, size
+from rt_keras.ops.blocks import size
 from rt_keras.ops.key_slices import attend_to_slices, join_tiles, split_tiles, tile_size
 
 
@@ -73,7 +74,7 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
     heads, length, key_heads = query.shape[1], size(query, 2), key.shape[1]
     # An unknown batch counts as one row.
     tile = tile_size(length, (query.shape[0] or 1) * heads * spans.width(size(key, 2)))
-    tiles = _Tiles(spans, tile, query, key, query_mask, key_mask)
+    tiles = _Tiles(spans, tile, query, key, key_mask)
     found = attend_to_slices(
         split_tiles(query, key_heads, tile),
         key[:, :, None],
@@ -83,21 +84,20 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
         seed,
     )
     output, logsumexp = (join_tiles(x, heads, length) for x in (found[0], found[1][..., None]))
+    if query_mask is not None:
+        real = tf.cast(query_mask, tf.bool)[:, None, :, None]
+        output, logsumexp = tf.where(real, output, 0), tf.where(real, logsumexp, MASKED)
     return output, logsumexp[..., 0]
 
 
 class _Tiles:
     """See `attend_to_slices`."""
 
-    def __init__(self, spans, tile, query, key, query_mask, key_mask):
+    def __init__(self, spans, tile, query, key, key_mask):
         self.spans, self.tile, self.keys = spans, tile, size(key, 2)
         self.groups = query.shape[1] // key.shape[1]
         self.dtype = accumulation_dtype(query.dtype)
         self.key_mask = None if key_mask is None else tf.cast(key_mask, tf.bool)
-        self.query_mask = query_mask
-        if query_mask is not None:
-            padding = -size(query_mask, 1) % tile
-            self.query_mask = pad_axis(tf.cast(query_mask, tf.bool), 1, 0, padding)
 
     def span(self, index):
         first = self.spans.offset + index * self.tile
@@ -108,13 +108,11 @@ class _Tiles:
         block_size = self.spans.block_size
         is_one_block = block_size is None or block_size % self.tile == 0
         masks = self.spans.allowed(queries, tf.range(first, end), is_one_block)
-        masks = [tf.reduce_all(masks, axis=0)] if len(masks) > 1 else masks
         masks = [tf.tile(mask, [self.groups, 1]) for mask in masks]
         if self.key_mask is not None:
             masks.append(self.key_mask[:, None, None, first:end])
-        if self.query_mask is not None:
-            mask = self.query_mask[:, None, index * self.tile : (index + 1) * self.tile]
-            masks.append(tf.tile(mask, [1, 1, self.groups])[..., None])
+        # One mask costs less than several selections among logits.
+        masks = [functools.reduce(tf.logical_and, masks)] if masks else []
         return masks, tf.zeros([0], self.dtype)
 
     def logits(self, products, selection):
