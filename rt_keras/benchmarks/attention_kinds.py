@@ -5,7 +5,7 @@ from functools import partial
 import tensorflow as tf
 
 from rt_keras import ops
-from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.attend import merge_sets
 
 # Clustered attention: numbers of groups, of projections and, in the improved form, of top keys.
 NUM_CLUSTERS, BITS, TOP_K = 100, 63, 32
@@ -102,7 +102,7 @@ def _local_routing(query, key, value, centroids, window):
         causal=True,
         return_logsumexp=True,
     )
-    return merge_pair(near, far)
+    return merge_sets(near, far)
 
 
 def _clustered(query, key, value, centroids, window, top_k=None):
@@ -150,7 +150,7 @@ def _with_blocks(query, key, value, segment_size, look_back, **blocks):
     )
     options = {"segment_size": segment_size, "window": (segment_size, look_back)}
     far = ops.selected_blocks_attention(query, key, value, **options, **blocks, causal=True)
-    return merge_pair(near, far)
+    return merge_sets(near, far)
 
 
 def _moba(query, key, value, centroids, window):

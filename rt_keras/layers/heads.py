@@ -1,7 +1,5 @@
 """Heads that attend to a union of sets of keys under one softmax."""
 
-import functools
-
 import keras
 import tensorflow as tf
 
@@ -11,7 +9,7 @@ from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.key_sets import Cluster, KeySet
 from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.layers.saved_arguments import with_layers
-from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import size
 from rt_keras.ops.decode import pad_to
 
@@ -245,8 +243,7 @@ def _joined(found, return_logsumexp):
     """Merges the attention to each set under one softmax."""
     if len(found) == 1:
         return found[0]
-    whole = functools.reduce(lambda a, b: merge_pair(a, b, return_logsumexp=True), found[:-1])
-    return merge_pair(whole, found[-1], return_logsumexp=return_logsumexp)
+    return merge_sets(*found, return_logsumexp=return_logsumexp)
 
 
 def _init_of_declared(cls):

@@ -84,7 +84,7 @@ def softmax_sums(logits, value, dropout=0.0, seed=None):
     weights, logsumexp = _softmax(logits)
     found = logsumexp > MASKED / 2
     output = weighted_sums(tf.cast(drop(weights, dropout, seed), value.dtype), value)
-    output = tf.where(found[..., None], output, tf.zeros_like(output))
+    output = tf.where(found[..., None], output, tf.zeros([], output.dtype))
     return output, tf.where(found, logsumexp, tf.constant(MASKED, logits.dtype))
 
 
@@ -123,12 +123,12 @@ def merge(outputs, logsumexps, axis):
     return tf.reduce_sum(shares[..., None] * outputs, axis=axis)
 
 
-def merge_pair(first, second, *, return_logsumexp=False):
-    """Merges the attention to two sets of keys into one softmax; see `merge`.
+def merge_sets(*found, return_logsumexp=False):
+    """Merges the attention to several sets of keys into one softmax; see `merge`.
 
     Args:
-        first, second: pairs of an output `[batch, heads, queries, value_depth]` and the logsumexp
-            of its logits `[batch, heads, queries]`.
+        *found: pairs of an output `[batch, heads, queries, value_depth]` and the logsumexp of its
+            logits `[batch, heads, queries]`.
         return_logsumexp: bool, whether to also return the logsumexp of all logits. Defaults to
             False.
 
@@ -136,9 +136,29 @@ def merge_pair(first, second, *, return_logsumexp=False):
         `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
         `[batch, heads, queries]`.
     """
-    outputs, logsumexps = zip(first, second)
-    output = merge(tf.stack(outputs), tf.stack(logsumexps), axis=0)
+    outputs, logsumexps = zip(*found)
+    logsumexps = tf.stack(logsumexps)
+    output = _sum_of_shares(tf.nn.softmax(logsumexps, axis=0), *outputs)
     return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
+
+
+@tf.custom_gradient
+def _sum_of_shares(shares, *outputs):
+    """Sums outputs with shares. The gradient keeps no products."""
+    parts = tf.unstack(tf.cast(shares, outputs[0].dtype)[..., None], num=len(outputs))
+
+    def gradients(upstream):
+        of_shares = [tf.reduce_sum(tf.cast(upstream * x, shares.dtype), axis=-1) for x in outputs]
+        return tf.stack(of_shares), *[part * upstream for part in parts]
+
+    return tf.add_n([part * x for part, x in zip(parts, outputs)]), gradients
+
+
+def without_padding(output, logsumexp, query_mask):
+    """Replaces what padding attends to by what a query without keys does; see `attend`."""
+    real = tf.cast(query_mask, tf.bool)[:, None]
+    output = tf.where(real[..., None], output, tf.zeros([], output.dtype))
+    return output, tf.where(real, logsumexp, tf.constant(MASKED, logsumexp.dtype))
 
 
 def where_all(masks, x, otherwise):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, attend, merge, merge_pair
+from rt_keras.ops.attend import MASKED, attend, merge, merge_sets
 from rt_keras.ops.blocks import ceil_div, join_blocks, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.lengths import of_one_length
@@ -118,7 +118,7 @@ def _attend(arguments, block_size, dropout):
         tf.gather(join_blocks(x, count * centroids.shape[1]), rows, batch_dims=2) for x in before
     ]
     of_own = [join_blocks(x, length) for x in own]
-    output = merge_pair(of_own, of_query)
+    output = merge_sets(of_own, of_query)
     if "query_mask" in arguments:
         output *= tf.cast(arguments["query_mask"], output.dtype)[:, None, :, None]
     return output

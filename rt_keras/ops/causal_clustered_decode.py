@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend, merge_pair
+from rt_keras.ops.attend import accumulation_dtype, attend, merge_sets
 from rt_keras.ops.blocks import ceil_div, places_of_rows, size
 from rt_keras.ops.decode import attend_step, like, where_counted
 from rt_keras.ops.local_decode import add_position, keys_in_view, local_cache
@@ -87,7 +87,7 @@ def causal_clustered_step(
     group = nearest_centroid(query, centroids, load_bias)
     before = tf.gather(cache["output_before"], group, batch_dims=2)
     logsumexp = tf.gather(cache["logsumexp_before"], group, batch_dims=2)
-    output = merge_pair((tf.cast(own[0], before.dtype), own[1]), (before, logsumexp))
+    output = merge_sets((tf.cast(own[0], before.dtype), own[1]), (before, logsumexp))
     return tf.cast(output, value.dtype), like(cache, kept)
 
 
@@ -106,7 +106,7 @@ def _add(cache, key, value, position, centroids, block_size, count):
     names = ("output", "logsumexp")
     held = [cache[name] for name in names]
     value = tf.broadcast_to(tf.cast(value, held[0].dtype), tf.shape(held[0]))
-    merged = merge_pair(held, (value, logits), return_logsumexp=True)
+    merged = merge_sets(held, (value, logits), return_logsumexp=True)
     after = {name: where_counted(count, x, cache[name]) for name, x in zip(names, merged)}
     return {**ring, **before, **after}
 

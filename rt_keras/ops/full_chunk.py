@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, merge_pair
+from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, merge_sets
 from rt_keras.ops.blocks import ceil_div, fold_heads, places_of_rows, repeat_heads, size
 from rt_keras.ops.decode import check_position, write_chunk
 
@@ -105,7 +105,7 @@ def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
         first = tf.minimum(start, room - KEYS_AT_ONCE)
         of_block = None if seeds is None else seeds[number]
         found = attend_keys(first, KEYS_AT_ONCE, start, of_block)
-        return number + 1, *merge_pair(before, found, return_logsumexp=True)
+        return number + 1, *merge_sets(before, found, return_logsumexp=True)
 
     shape = [size(query, axis) for axis in range(3)]
     nothing = (

@@ -4,7 +4,7 @@ import typing
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import gather_rows, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.lengths import smaller
@@ -148,7 +148,7 @@ def global_attention(
         seed=seeds[1],
         return_logsumexp=True,
     )
-    output = merge_pair((output, of_output), to_global)
+    output = merge_sets((output, of_output), to_global)
     own = full_attention(
         _at(places, query),
         key,

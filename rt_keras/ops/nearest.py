@@ -9,7 +9,7 @@ import functools
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, merge_pair
+from rt_keras.ops.attend import accumulation_dtype, merge_sets
 from rt_keras.ops.blocks import fold_heads, repeat_heads, shift_left, size, with_a_position
 from rt_keras.ops.chunks import chunks_of_blocks, over_heads
 from rt_keras.ops.lengths import of_one_length
@@ -211,7 +211,7 @@ def _attend(arguments, num_probes, local, use_query_key_norm, options):
     if window_size == 1:
         return behind if return_logsumexp else behind[0]
     before = attend_side(window_size // 2, False, True)
-    return merge_pair(before, behind, return_logsumexp=return_logsumexp)
+    return merge_sets(before, behind, return_logsumexp=return_logsumexp)
 
 
 def _shifted(arguments, causal):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import (
     fold_heads,
     pad_axis,
@@ -103,7 +103,7 @@ def nearest_chunk(
     }
     attend_own = _attend_list if are_one_list and routing.num_probes == 1 else _attend_tiles
     found = _attend(query, of_queries, new, of_keys, cache, position, attend_own, options)
-    output = merge_pair(*found, return_logsumexp=return_logsumexp)
+    output = merge_sets(*found, return_logsumexp=return_logsumexp)
     members = {name: tf.cast(x, cache[name].dtype) for name, x in new.items()}
     cache = add_members(cache, members, of_keys, num_clusters)
     if shifted:

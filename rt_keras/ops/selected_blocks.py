@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, attend
+from rt_keras.ops.attend import accumulation_dtype, attend, without_padding
 from rt_keras.ops.block_selection import (
     GATHERED_AT_ONCE,
     node_summaries,
@@ -142,7 +142,7 @@ def selected_blocks_attention(
     options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
     bounds = window, block_size, causal, memory_length
     found = _attend_outside_of_windows(query, blocks, bounds, options)
-    return found if query_mask is None else _without_padding(*found, query_mask)
+    return found if query_mask is None else without_padding(*found, query_mask)
 
 
 def _attend_outside_of_windows(query, blocks, bounds, options):
@@ -164,12 +164,6 @@ def _attend_outside_of_windows(query, blocks, bounds, options):
         found = tf.cond(first < length, of_rest, of_none)
     before = no_attention(query[:, :, :first], value)
     return tuple(tf.concat(x, axis=2) for x in zip(before, found))
-
-
-def _without_padding(output, logsumexp, query_mask):
-    real = tf.cast(query_mask, tf.bool)[:, None]
-    output = tf.where(real[..., None], output, tf.zeros_like(output))
-    return output, tf.where(real, logsumexp, tf.constant(MASKED, logsumexp.dtype))
 
 
 def check_memory_length(memory_length, segment_size):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, where_all
+from rt_keras.ops.attend import MASKED, accumulation_dtype, where_all, without_padding
 from rt_keras.ops.blocks import size
 from rt_keras.ops.key_slices import attend_to_slices, join_tiles, split_tiles, tile_size
 
@@ -84,10 +84,8 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
         seed,
     )
     output, logsumexp = (join_tiles(x, heads, length) for x in (found[0], found[1][..., None]))
-    if query_mask is not None:
-        real = tf.cast(query_mask, tf.bool)[:, None, :, None]
-        output, logsumexp = tf.where(real, output, 0), tf.where(real, logsumexp, MASKED)
-    return output, logsumexp[..., 0]
+    found = output, logsumexp[..., 0]
+    return found if query_mask is None else without_padding(*found, query_mask)
 
 
 class _Tiles:

@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops import full_attention, persistent_attention
-from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.attend import merge_sets
 from tests.ops import checks, reference
 
 
@@ -12,7 +12,7 @@ def test_equation_and_gradients_beside_other_keys():
 
     def op(query, key, value):
         others = full_attention(query, key, value, query_mask=mask, return_logsumexp=True)
-        output = merge_pair(others, persistent_attention(query, keys, values))
+        output = merge_sets(others, persistent_attention(query, keys, values))
         return tf.where(mask[:, None, :, None], output, tf.zeros_like(output))
 
     def equation(query, key, value):

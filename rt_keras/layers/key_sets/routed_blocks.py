@@ -9,7 +9,7 @@ from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets.cluster import add_routed_kernel, biased
 from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
 from rt_keras.layers.key_sets.window import Window
-from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import repeat_heads, size, sizes
 from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.routing import normalize
@@ -150,7 +150,7 @@ class RoutedBlocks(SelectedBlocks):
 
     def _joined(self, heads, found, joins):
         """Merges the attention to the window and to the blocks."""
-        output, logsumexp = biased(merge_pair(*found, return_logsumexp=True), heads.routed_bias)
+        output, logsumexp = biased(merge_sets(*found, return_logsumexp=True), heads.routed_bias)
         return (output, logsumexp) if joins else output
 
     def _with(self, of_blocks, of_window, chunk, before=None):
