@@ -108,7 +108,8 @@ def export_saved_model(model, path, max_length=None, index=None):
     signatures = _signatures(model, max_length, index)
     with files.whole_folder(path) as part:
         kept = _what_is_kept(model, signatures, index)
-        tf.saved_model.save(kept, str(part), signatures=signatures)
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(kept, str(part), signatures, options)
         write_warm_up(part, warm_up_requests(path.parent.name, signatures, model))
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
