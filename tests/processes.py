@@ -28,11 +28,11 @@ def printed(script, *arguments, **variables):
 
 
 @contextlib.contextmanager
-def dumped(script):
-    """Yields the folder, a script's argument, of what XLA compiles for it; and the output."""
+def dumped(script, *arguments):
+    """Yields the folder, a script's first argument, of what XLA compiles for it; and the output."""
     with tempfile.TemporaryDirectory() as folder:
         flags = f"{COMPILE_FAST} --xla_dump_to={folder} --xla_dump_hlo_as_text"
-        yield Path(folder), printed(script, folder, XLA_FLAGS=flags)
+        yield Path(folder), printed(script, folder, *arguments, XLA_FLAGS=flags)
 
 
 def temporaries(script):
