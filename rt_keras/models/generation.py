@@ -120,6 +120,15 @@ def _refuse(sampler, name, allowed):
     )
 
 
+def check_room(longest, max_length):
+    """Raises a ValueError if the longest of some prompts has more tokens than `max_length`."""
+    if longest > max_length:
+        raise ValueError(
+            f"max_length must be at least {longest}, the number of tokens of the longest prompt. "
+            f"Received: max_length={max_length}"
+        )
+
+
 def check_texts(name, texts, tokenizer, limit, added=1):
     """Raises an error if a text has too many tokens or is not a valid string.
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.data.tokenizer import needs_utf8
-from rt_keras.models.generation import check_prompts, check_sampler, stop_tokens
+from rt_keras.models.generation import check_prompts, check_sampler, check_texts, stop_tokens
 
 # Number of tokens generated in the graph for each chunk but the first, which has one, so that it
 # comes early.
@@ -49,6 +49,10 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     if model.preprocessor is None:
         raise ValueError("model must have a preprocessor, since streaming needs its tokenizer")
     check_can_stream(model)
+    # KerasHub's preprocessors would truncate it in silence.
+    added = int(getattr(model.preprocessor, "add_start_token", True))
+    limit = max_length or model.preprocessor.sequence_length
+    check_texts("prompt", prompt, model.preprocessor.tokenizer, limit, added)
     inputs = model.preprocessor.generate_preprocess([prompt], sequence_length=max_length)
     tokens = tf.cast(inputs["token_ids"], tf.int32)
     width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))

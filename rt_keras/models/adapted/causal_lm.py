@@ -14,7 +14,13 @@ from rt_keras.models.adapted.graph_generation import GraphGeneration
 from rt_keras.models.adapted.prompt_reading import weights_of
 from rt_keras.models.adapted.token_loop import TokenLoop, as_variables, draws_tokens
 from rt_keras.models.adapted.token_scores import TokenScores
-from rt_keras.models.generation import check_prompts, check_sampler, check_tokens, written_tokens
+from rt_keras.models.generation import (
+    check_prompts,
+    check_room,
+    check_sampler,
+    check_tokens,
+    written_tokens,
+)
 from rt_keras.ops.blocks import places_of_rows, size
 
 
@@ -99,8 +105,9 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
             A string, a list of strings, or a dictionary of token ids and a mask.
 
         Raises:
-            ValueError: if the heads cannot decode with a cache, a number is out of range, or the
-                state has the wrong number of rows or not enough room.
+            ValueError: if the heads cannot decode with a cache, a number is out of range, a prompt
+                is longer than `max_length`, or the state has the wrong number of rows or not enough
+                room.
         """
         check_at_least_one(max_length=max_length, max_new_tokens=max_new_tokens)
         if max_new_tokens is not None and max_length is not None:
@@ -111,7 +118,7 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
         counts = self._prompt_lengths(inputs)
         if max_new_tokens is not None and counts:
             max_length = max(counts) + max_new_tokens
-        self._warn_of_length(counts, max_length)
+        self._check_length(counts, max_length)
         self._state, self._new_tokens = state, max_new_tokens
         try:
             return super().generate(
@@ -121,10 +128,12 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
             self._state = self._new_tokens = None
 
     def _prompt_lengths(self, inputs):
-        """Returns the number of tokens of each text with a start token; empty for token ids."""
-        if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
-            return []
-        return [len(row) for row in self._token_rows(inputs)]
+        """Returns the number of tokens of each prompt, with a start token."""
+        if self.preprocessor is None:
+            mask = inputs["padding_mask"] if isinstance(inputs, dict) else []
+            return np.atleast_1d(np.sum(mask, axis=-1)).astype(int).tolist()
+        texts = inputs if isinstance(inputs, (str, list, tuple)) else []
+        return [len(row) for row in self._token_rows(texts)]
 
     def read(self, inputs, max_length=None, state=None, verbose=1):
         """Reads texts once, so that `generate` can continue from them any number of times.
@@ -153,6 +162,8 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
             state = _of_rows(state, len(rows))
         elif max_length is None:
             max_length = int(counts.max()) + getattr(self.preprocessor, "sequence_length", 0)
+        else:
+            check_room(counts.max(), max_length)
         cache, _, room = self._read_prompts(tokens, counts, state, max_length, verbose)
         before = 0 if state is None else state["count"]
         return {"count": before + counts, "room": room, "cache": cache}
@@ -302,17 +313,13 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
         back = tf.minimum(tf.range(width) + shift[:, None], columns - 1)
         return tf.gather(found, back, axis=1, batch_dims=1)
 
-    def _warn_of_length(self, counts, max_length):
-        """Warns if a prompt is truncated or `max_length` exceeds the trained length."""
+    def _check_length(self, counts, max_length):
+        """Raises an error if a prompt has no room; warns if text exceeds the trained length."""
         trained, length = self.backbone.trained_length, max_length
         if self.preprocessor is not None:
             length = length or self.preprocessor.sequence_length
-        if counts and max(counts) > length:
-            warnings.warn(
-                f"A prompt has {max(counts)} tokens, truncated to the first {length}. Set a larger "
-                "max_length",
-                stacklevel=3,
-            )
+        if counts and length is not None:
+            check_room(max(counts), length)
         if trained is not None and length is not None and length > trained:
             warnings.warn(
                 f"max_length={length} exceeds the {trained} positions that the model was trained "

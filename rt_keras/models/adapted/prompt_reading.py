@@ -59,7 +59,10 @@ class PromptReading(Decoding):
         start = np.zeros([len(tokens)], np.int32) if state is None else state["count"]
         last = int((start + counts).max())
         if last > room:
-            raise ValueError(f"There is room for {room} positions. Received: {last}")
+            raise ValueError(
+                f"state has room for {room} tokens, the max_length of its text. Received: {last} "
+                "tokens with the prompts"
+            )
         hidden = None
         if with_hidden:
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)

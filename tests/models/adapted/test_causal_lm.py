@@ -7,6 +7,7 @@ import tensorflow as tf
 import rt_keras
 from rt_keras.layers import LocalHeads
 from rt_keras.models.adapted import prompt_reading
+from rt_keras.models.streaming import stream
 from tests.models.adapted.llama_folder import write_llama
 
 HEADS = [LocalHeads(4, block_size=4)]
@@ -82,10 +83,30 @@ def test_long_prompts_are_read_in_silence(task, monkeypatch, capfd):
     assert "reading the prompt" in capfd.readouterr().err
 
 
+def test_a_room_smaller_than_the_prompt_is_refused(task):
+    count = count_tokens(task, PROMPTS[0])
+    too_short = f"max_length must be at least {count}, .*prompt. Received: max_length=4"
+    for way in (task.generate, task.read):
+        with pytest.raises(ValueError, match=too_short):
+            way(PROMPTS, max_length=4)
+    with pytest.raises(ValueError, match=f"prompt must have at most 4 .* Received: {count}"):
+        next(stream(task, PROMPTS[0], max_length=4))
+    with pytest.raises(ValueError, match="max_length must be at least 49, .*: max_length=48"):
+        task.generate("x" * 48)
+    state = task.read(PROMPTS[0], max_length=count, verbose=0)
+    with pytest.raises(ValueError, match=f"room for {count} tokens.*: {count + 2} tokens with"):
+        task.read("xx", state=state)
+    ids = {"token_ids": np.ones([1, 9]), "padding_mask": np.arange(9)[None] < 5}
+    preprocessor, task.preprocessor = task.preprocessor, None
+    try:
+        with pytest.raises(ValueError, match="max_length must be at least 5, .*: max_length=4"):
+            task.generate(ids, max_length=4)
+    finally:
+        task.preprocessor = preprocessor
+
+
 def test_warnings_of_lengths(task, monkeypatch):
     monkeypatch.setattr(task, "_generate_tokens", lambda inputs, **_: inputs)
-    with pytest.warns(UserWarning, match="A prompt has .* tokens, truncated to the first 4"):
-        task.generate(PROMPTS[0], max_length=4)
     with pytest.warns(UserWarning, match="exceeds the 48 positions"):
         task.generate("the", max_length=60)
     with warnings.catch_warnings():
