@@ -142,13 +142,11 @@ def global_seed_state():
 # Training.
 
 
-def is_training(layer):
-    """Returns the `training` of the call that a layer is in, which its sublayers take from it.
+def is_training():
+    """Returns the `training` that layers take from the call of the layer around them, or None."""
+    from keras.src.backend.common import global_state
 
-    Args:
-        layer: a `keras.layers.Layer`.
-    """
-    return layer._get_call_context().training
+    return getattr(global_state.get_global_attribute("current_call_ctx"), "training", None)
 
 
 def keep_gradients(optimizer):

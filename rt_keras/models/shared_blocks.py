@@ -23,17 +23,20 @@ from rt_keras.keras_internals import (
 from rt_keras.ops.devices import runs_on_cpu_kernels
 
 
-def share_equal_blocks(blocks, never=()):
+def share_equal_blocks(blocks, methods=("call",), never=()):
     """Makes blocks that differ only in the values of their weights call one function in graphs.
 
     Args:
-        blocks: list of built layers.
-        never: names of call arguments that must be None in calls that share a function.
+        blocks: list of layers.
+        methods: names of the methods that share functions. Defaults to `("call",)`.
+        never: names of arguments that must be None in calls that share a function.
     """
-    functions = {}
-    for block in blocks:
-        # Not `functools.wraps`, from which Keras would read another signature.
-        block.call = functools.partial(_call, block, block.call, functions, never)
+    for method in methods:
+        functions = {}
+        for block in blocks:
+            # Not `functools.wraps`, from which Keras would read another signature.
+            shared = functools.partial(_call, block, getattr(block, method), functions, never)
+            setattr(block, method, shared)
 
 
 def _call(block, call, functions, never, *args, **kwargs):
@@ -47,7 +50,7 @@ def _call(block, call, functions, never, *args, **kwargs):
             what_differs(block),
             [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks)],
             arguments,
-            is_training(block),
+            is_training(),
         )
     )
     if name not in functions:

@@ -70,7 +70,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
             **{**of_block, "conv_kernel_size": sizes[i]},
         )
         blocks.append(block)
-    share_equal_blocks(blocks)
+    share_equal_blocks(blocks, ["call", "prefill", "call_with_cache"])
     return blocks
 
 
