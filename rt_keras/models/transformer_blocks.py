@@ -8,6 +8,7 @@ from rt_keras.layers.multi_head_attention import are_head_groups
 from rt_keras.layers.normalization import make_normalization, own_normalization
 from rt_keras.layers.own_layers import own_config, own_feed_forward
 from rt_keras.layers.transformer_block import BLOCK_OPTIONS, REPLACED_WITH
+from rt_keras.models.emulated_dtypes import warn_if_emulated
 from rt_keras.models.shared_blocks import share_equal_blocks
 
 # Defaults of the options that concern only the default feed-forward network.
@@ -70,6 +71,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
             **{**of_block, "conv_kernel_size": sizes[i]},
         )
         blocks.append(block)
+        warn_if_emulated(block.compute_dtype)
     share_equal_blocks(blocks, ["call", "prefill", "call_with_cache"])
     return blocks
 

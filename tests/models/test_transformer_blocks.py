@@ -1,6 +1,9 @@
+import warnings
+
 import pytest
 
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TransformerBlock
+from rt_keras.models import emulated_dtypes
 from rt_keras.models.transformer_blocks import BLOCK_OPTIONS, make_blocks, take_block_options
 from tests.models import checks
 
@@ -32,3 +35,18 @@ def test_an_option_with_one_number_per_block():
     message = "conv_kernel_size must be one number.*each of the 2 blocks. Received: 1 numbers"
     with pytest.raises(ValueError, match=message):
         make_blocks([checks.groups()] * 2, 12, options, "float32", "block")
+
+
+def test_a_type_that_the_processor_emulates_is_warned_of_once(monkeypatch):
+    monkeypatch.setattr(emulated_dtypes, "has_accelerator", lambda: False)
+    given = [checks.groups()], 12, take_block_options({})
+    for names, better in (({"avx2"}, "'float32'"), ({"bf16"}, "'float32' or 'bfloat16'")):
+        monkeypatch.setattr(emulated_dtypes, "instructions", lambda names=names: names)
+        emulated_dtypes.warn_if_emulated.cache_clear()
+        with pytest.warns(UserWarning, match=f"no instructions for float16, .*dtype={better} "):
+            make_blocks(*given, "mixed_float16", "block")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            make_blocks(*given, "float16", "block")
+            make_blocks(*given, "float32", "block")
+    emulated_dtypes.warn_if_emulated.cache_clear()

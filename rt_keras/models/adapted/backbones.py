@@ -18,6 +18,7 @@ from rt_keras.models.adapted.attention_layers import (
     replace_attention,
     window_of,
 )
+from rt_keras.models.emulated_dtypes import warn_if_emulated
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.shared_blocks import share_equal_blocks
 from rt_keras.ops.blocks import ceil_div
@@ -64,6 +65,7 @@ class AdaptedBackbone(KeptArguments):
         chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
         self._chosen_layers = tuple(sorted(chosen))
         for number, ((block, causal), old) in enumerate(zip(blocks, attention)):
+            warn_if_emulated(block.compute_dtype)
             groups, tokens = [_original_heads(old)], None
             if number in chosen:
                 groups = new_head_groups(
