@@ -116,8 +116,10 @@ class _Shared:
         )
         variables = self.block.variables
         graph = tf.compat.v1.get_default_graph()
+        # Only here: TensorFlow cannot save a graph with an own gradient.
+        powers = {"Pow": "rt_keras>Power"} if is_training() else {}
         with (
-            graph.gradient_override_map({"Pow": "rt_keras>Power"}),
+            graph.gradient_override_map(powers),
             keras.StatelessScope(zip(variables, values), collect_losses=True) as scope,
         ):
             before = [scope.get_current_value(x) for x in variables]
