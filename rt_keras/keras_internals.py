@@ -5,6 +5,8 @@ a public name exists, the package uses it.
 """
 
 import inspect
+import os
+import re
 
 # Names in KerasHub's blocks: the self-attention of most blocks, and the methods that compute the
 # mask of all pairs, in most blocks and in Gemma's.
@@ -231,6 +233,100 @@ class SpecialTokens:
     def _update_special_token_ids(self):
         self.check_special_tokens()
         super()._update_special_token_ids()
+
+
+def tokenizes_byte_pairs(tokenizer):
+    """Returns whether `byte_pair_tokens` and `with_tables_in_files` support a tokenizer."""
+    import keras_hub
+
+    method = keras_hub.tokenizers.BytePairTokenizer._tokenize_tf
+    same = getattr(type(tokenizer), "_tokenize_tf", None) is method
+    separators = set("\t\r\n")
+    return same and not (
+        tokenizer.sequence_length or any(map(separators.intersection, tokenizer.vocabulary))
+    )
+
+
+def byte_pair_tokens(tokenizer, texts):
+    """Tokenizes texts inside a graph as `keras_hub.tokenizers.BytePairTokenizer` does.
+
+    KerasHub splits texts at one special token after the other. Each adds a level of lists, and the
+    checks of all levels, to the graph. Here, each only adds borders to the texts.
+
+    Args:
+        tokenizer: the tokenizer.
+        texts: string `[batch]`, UTF-8.
+
+    Returns:
+        Ragged int32 `[batch, (length)]`.
+    """
+    import tensorflow as tf
+    import tensorflow_text
+    from keras_hub.src.tokenizers import byte_pair_tokenizer as own
+
+    special, border = tokenizer.unsplittable_tokens or [], b"\xff"
+    others = own.create_alts_for_unsplittable_tokens(special)
+    replaced, white = tf.strings.regex_replace, own.SPECIAL_WHITESPACES
+    if tokenizer.add_prefix_space:
+        texts = tf.strings.join([" ", texts])
+    texts = replaced(texts, rf"( )([^\s{white}])", r"६\1\2")
+    texts = replaced(texts, rf"(\s{white})$", r"\1६")
+    for token, other in zip(special, others):
+        texts = replaced(texts, re.escape(token), border + other.encode() + border)
+    parts = tf.strings.split(texts, border)
+    for pattern in (own.SPLIT_PATTERN_1, own.SPLIT_PATTERN_2):
+        parts = parts.with_values(tensorflow_text.regex_split(parts.values, pattern, pattern))
+        parts = parts.merge_dims(1, 2)
+    words = parts.values
+    # The last ones first, because the second one is the beginning of the eleventh.
+    for token, other in zip(special[::-1], others[::-1]):
+        words = replaced(words, re.escape(other), token)
+    kept = words != "६"
+    words, rows = words[kept], parts.value_rowids()[kept]
+    known = tokenizer.cache.lookup(words)
+
+    def with_new():
+        tokenizer._bpe_merge_and_update_cache_tf(words[known == ""])
+        return tokenizer.cache.lookup(words)
+
+    pairs = tf.cond(tf.reduce_any((known == "") & (words != "")), with_new, lambda: known)
+    pairs = tf.strings.split(pairs, " ")
+    rows = tf.repeat(rows, pairs.row_lengths())
+    ids = tokenizer.token_to_id_map.lookup(pairs.values)
+    return tf.RaggedTensor.from_value_rowids(ids, rows, parts.nrows(), validate=False)
+
+
+def with_tables_in_files(tokenizer, folder):
+    """Returns a copy of a byte-pair tokenizer whose tables are not constants of its graph.
+
+    Args:
+        tokenizer: the tokenizer.
+        folder: string, the folder of the files, which are needed until the graph is saved.
+    """
+    import tensorflow as tf
+
+    def table(name, numbers, default, by_number=False):
+        path = os.path.join(folder, name)
+        lines = [f"{text}\t{number}\n" for text, number in numbers]
+        tf.io.write_file(path, "".join(lines))
+        columns = [(tf.string, 0), (tf.int32, 1)]
+        columns = columns[::-1] if by_number else columns
+        (key, key_at), (value, value_at) = columns
+        read = tf.lookup.TextFileInitializer(path, key, key_at, value, value_at)
+        return tf.lookup.StaticHashTable(read, default)
+
+    tokenizer._maybe_initialized_tf()
+    # Keras would copy a layer by saving it.
+    copy = object.__new__(type(tokenizer))
+    vocabulary = tokenizer.vocabulary.items()
+    merges = [(merge, rank) for rank, merge in enumerate(tokenizer.merges)]
+    vars(copy).update(
+        vars(tokenizer),
+        token_to_id_map=table("vocabulary.txt", vocabulary, -1),
+        id_to_token_map=table("vocabulary.txt", vocabulary, "", by_number=True),
+        merge_ranks=table("merges.txt", merges, tokenizer.merge_ranks_lookup_default),
+    )
+    return copy
 
 
 def preset_loader(preset):

@@ -5,7 +5,8 @@ import tensorflow as tf
 from rt_keras.models.contrastive import shorter
 from rt_keras.models.generation import stop_tokens
 from rt_keras.serving import checks
-from rt_keras.serving.signatures import SAMPLING, checked_sampler, checked_texts, strings, tokens_of
+from rt_keras.serving.served_tokenizer import served_tokenizer
+from rt_keras.serving.signatures import SAMPLING, checked_sampler, checked_texts
 
 
 def embedding_function(model):
@@ -69,6 +70,7 @@ def answering_function(reader, index):
     [[b'sky.txt']]
     """
     preprocessor = reader.preprocessor
+    served = served_tokenizer(preprocessor.tokenizer)
     # Variables, as in `ExactIndex`.
     told = {
         "sources": tf.Variable([x["document"] for x in index.passages], trainable=False),
@@ -87,7 +89,7 @@ def answering_function(reader, index):
         top_k=SAMPLING["top_k"],
         seed=SAMPLING["seed"],
     ):
-        questions = _checked_questions(questions, index.retriever, preprocessor)
+        questions = _checked_questions(questions, index.retriever, preprocessor, served)
         batch = tf.shape(questions)[0]
         sampler = checked_sampler(reader, batch, max_new_tokens, temperature, top_p, top_k, seed)
         most = [checks.from_0_to(preprocessor.answer_length)]
@@ -102,19 +104,21 @@ def answering_function(reader, index):
         texts = tf.concat([found.pop("texts"), missing], axis=1)
         texts = tf.ensure_shape(texts, [None, preprocessor.num_passages])
         answers = tf.cond(
-            batch > 0, lambda: _answered(reader, questions, texts, sampler), lambda: questions
+            batch > 0,
+            lambda: _answered(reader, questions, texts, sampler, served),
+            lambda: questions,
         )
         return {"answers": answers, "scores": scores, **found}
 
     return answer
 
 
-def _checked_questions(questions, retriever, preprocessor):
+def _checked_questions(questions, retriever, preprocessor, served):
     """Checks that the retriever and the reader can read questions, and returns them."""
     for tokenizer in (retriever.preprocessor.tokenizer, preprocessor.tokenizer):
         questions = checked_texts("questions", questions, tokenizer)
     questions = checks.checked("questions", questions, 1, [_not_empty])
-    lengths = tf.cast(tokens_of(preprocessor.tokenizer, questions).row_lengths(), tf.int32)
+    lengths = tf.cast(served.tokens(questions).row_lengths(), tf.int32)
     checked = checks.not_longer("questions", lengths, preprocessor.question_length)
     with tf.control_dependencies([checked]):
         return tf.identity(questions)
@@ -136,7 +140,7 @@ def _embedded(model, texts, preprocessor):
     return tf.cond(tf.size(texts) > 0, embedded, lambda: tf.zeros([0, features]))
 
 
-def _answered(reader, questions, texts, sampler):
+def _answered(reader, questions, texts, sampler, served):
     """Returns the answers to questions from the texts of their passages."""
     preprocessor = reader.preprocessor
     prompt = preprocessor.generate_preprocess({"question": questions, "passages": texts})
@@ -145,4 +149,4 @@ def _answered(reader, questions, texts, sampler):
     places = tf.range(preprocessor.sequence_length)
     ends = asked + sampler.max_new_tokens[:, None]
     new = tf.cast(written["padding_mask"], tf.bool) & (places >= asked) & (places < ends)
-    return strings(preprocessor.tokenizer, written["token_ids"], new)
+    return served.strings(written["token_ids"], new)

@@ -16,12 +16,12 @@ from rt_keras.models.stateful import why_not_stateful
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.image_completion import completing_function
 from rt_keras.serving.retrieval import answering_function, embedding_function
+from rt_keras.serving.served_tokenizer import served_tokenizer
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     generating_function,
     scoring_function,
     text_scoring_function,
-    tokens_of,
 )
 from rt_keras.serving.state_signatures import (
     starting_function,
@@ -106,6 +106,7 @@ def export_saved_model(model, path, max_length=None, index=None):
     path = version_folder(path)
     files.check_new_folder(path)
     signatures = _signatures(model, max_length, index)
+    _check_tokenizer(model)
     with files.whole_folder(path) as part:
         kept = _what_is_kept(model, signatures, index)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -129,7 +130,6 @@ def _check_preprocessor(model):
             "model must have a preprocessor, since served models map strings to strings. Received: "
             f"model={model} without one"
         )
-    _check_tokenizer(model.preprocessor.tokenizer)
 
 
 def _text_length(model, max_length):
@@ -174,10 +174,12 @@ def _signatures(model, max_length, index):
     return signatures
 
 
-def _check_tokenizer(tokenizer):
-    """Raises a ValueError if a tokenizer calls Python, as KerasHub's for `tekken.json` does."""
-    function = tf.function(lambda texts: tokens_of(tokenizer, texts), autograph=False)
-    graph = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph
+def _check_tokenizer(model):
+    """Raises a ValueError if the tokenizer calls Python, as KerasHub's for `tekken.json` does."""
+    if model.preprocessor is None:
+        return
+    tokenizer = model.preprocessor.tokenizer
+    graph = served_tokenizer(tokenizer).tokens.get_concrete_function().graph
     if any("PyFunc" in operation.type for operation in graph.get_operations()):
         raise ValueError(
             "The tokenizer of model must consist of TensorFlow operations, since a SavedModel "
@@ -231,13 +233,10 @@ def _what_is_kept(model, signatures, index):
     kept.variables_of_functions = [
         list(traced_for_saving(function).variables) for function in signatures.values()
     ]
-    resources = tf.Module, tf.saved_model.experimental.TrackableResource
     kept.tokenizers = [
-        value
+        served_tokenizer(x.preprocessor.tokenizer).resources
         for x in models
         if x.preprocessor is not None
-        for value in vars(x.preprocessor.tokenizer).values()
-        if isinstance(value, resources)
     ]
     for name, function in signatures.items():
         setattr(kept, name, function)

@@ -12,9 +12,9 @@ import tensorflow as tf
 from rt_keras.data.tokenizer import needs_utf8
 from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.models.generation import stop_tokens
-from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
 from rt_keras.serving import checks
 from rt_keras.serving.request_sampler import RequestSampler
+from rt_keras.serving.served_tokenizer import served_tokenizer
 
 MAX_LENGTH = 65536
 # The parameters of generation and their defaults.
@@ -95,13 +95,13 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
     [4, 1]
     """
     tokenizer = model.preprocessor.tokenizer
-
+    served = served_tokenizer(tokenizer)
     specs = [tf.TensorSpec([None], tf.string, name="texts")]
 
     @tf.function(input_signature=specs, autograph=False)
     def score_text(texts):
         texts = checked_texts("texts", texts, tokenizer)
-        ids = tokens_of(tokenizer, texts)
+        ids = served.tokens(texts)
         end = tf.fill([ids.nrows(), 1], tokenizer.end_token_id)
         ids = tf.concat([ids, end], axis=1)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -152,6 +152,7 @@ def generating_function(model, max_length=MAX_LENGTH):
     True
     """
     tokenizer = model.preprocessor.tokenizer
+    served = served_tokenizer(tokenizer)
     specs = [tf.TensorSpec([None], tf.string, name="prompts")]
     specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
 
@@ -168,7 +169,7 @@ def generating_function(model, max_length=MAX_LENGTH):
         batch = tf.shape(prompts)[0]
         sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
         count = sampler.max_new_tokens
-        ids = tokens_of(tokenizer, prompts)
+        ids = served.tokens(prompts)
         ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)
         begins = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
         # Subtracted, because a sum could overflow an int32.
@@ -188,7 +189,7 @@ def generating_function(model, max_length=MAX_LENGTH):
             )
             written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
             new = written & (places >= begins[:, None])
-            return tuple(strings(tokenizer, output["token_ids"], kept) for kept in (written, new))
+            return tuple(served.strings(output["token_ids"], kept) for kept in (written, new))
 
         texts, new = tf.cond(batch > 0, continued, lambda: (prompts, prompts))
         return {"texts": texts, "continuations": new}
@@ -216,17 +217,6 @@ def checked_texts(name, texts, tokenizer):
     """Checks that the tokenizer can read texts `[batch]`, and returns them."""
     conditions = [checks.valid_utf8] if needs_utf8(tokenizer) else []
     return checks.checked(name, texts, 1, conditions)
-
-
-def tokens_of(tokenizer, texts):
-    """Tokenizes texts to ragged int32 `[batch, (length)]`."""
-    return tf.cast(tokenizer(texts), tf.int32)
-
-
-def strings(tokenizer, ids, kept):
-    """Converts tokens to UTF-8 strings `[batch]`."""
-    texts = strings_of_tokens(tokenizer, ids, kept)
-    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def real_tokens(tokenizer, ids):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from rt_keras.models.generation import stop_tokens, written_tokens
 from rt_keras.models.stateful import NO_END
 from rt_keras.serving import checks
+from rt_keras.serving.served_tokenizer import served_tokenizer
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     SAMPLING,
@@ -17,8 +18,6 @@ from rt_keras.serving.signatures import (
     checked_texts,
     nats_in_chunks,
     real_tokens,
-    strings,
-    tokens_of,
 )
 
 
@@ -134,6 +133,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
     (TensorShape([1]), True)
     """
     tokenizer = model.preprocessor.tokenizer
+    served = served_tokenizer(tokenizer)
     stops = stop_tokens(tokenizer)
     specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model)]
     specs += [tf.TensorSpec(None, x.dtype, name=name) for name, x in SAMPLING.items()]
@@ -153,7 +153,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         state = _nested(model, state, batch)
         sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
         count = checks.not_longer("max_new_tokens", sampler.max_new_tokens, max_length)
-        ids = tokens_of(tokenizer, prompts)
+        ids = served.tokens(prompts)
         lengths = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
         # One extra position, because a chunk must not be empty.
         ids = tf.pad(ids.to_tensor(tokenizer.pad_token_id), [[0, 0], [0, 1]])
@@ -182,7 +182,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         # The last token is generated but not yet processed by the model.
         last = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
         state = {"read": read, "token": tf.gather(tokens, last, batch_dims=1)}
-        return {"continuations": strings(tokenizer, tokens, kept), **_flat(state)}
+        return {"continuations": served.strings(tokens, kept), **_flat(state)}
 
     return generate_next
 

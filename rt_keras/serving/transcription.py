@@ -6,7 +6,7 @@ from rt_keras.data.wav import LOWEST_RATE, SAMPLING_RATE, decode_wavs, resample
 from rt_keras.models.routing_transformer_speech_recognizer import BLANK
 from rt_keras.models.sound_windows import join_windows, windows_of_sounds
 from rt_keras.serving import checks
-from rt_keras.serving.signatures import strings
+from rt_keras.serving.served_tokenizer import served_tokenizer
 
 RATE = tf.constant(SAMPLING_RATE)
 
@@ -41,6 +41,7 @@ def transcribing_functions(model, max_length):
     ['seconds', 'texts', 'tokens']
     """
     preprocessor = model.preprocessor
+    served = served_tokenizer(preprocessor.tokenizer)
     most = max_length * preprocessor.position_samples
 
     def short_enough(counts):
@@ -63,7 +64,7 @@ def transcribing_functions(model, max_length):
         window = preprocessor.sequence_length
         with tf.control_dependencies([counts]):
             logits = whole() if window is None else tf.cond(positions > window, in_windows, whole)
-        return _read_off(logits, preprocessor)
+        return _read_off(logits, preprocessor, served)
 
     def logits_of(samples, counts):
         features, mask = preprocessor.audio_converter(samples, counts=counts)
@@ -112,7 +113,7 @@ def _of_batch(transcribed, name, samples, counts):
     return tf.cond(tf.size(samples) > 0, lambda: transcribed(name, samples, counts), nothing)
 
 
-def _read_off(logits, preprocessor):
+def _read_off(logits, preprocessor, served):
     """Returns the texts, the tokens and their times; see `transcribing_functions`."""
     tokenizer = preprocessor.tokenizer
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -129,7 +130,7 @@ def _read_off(logits, preprocessor):
     vocabulary = tf.constant(tokenizer.get_vocabulary())
     tokens = tf.ragged.boolean_mask(tf.gather(vocabulary, best), new)
     return {
-        "texts": strings(tokenizer, best, new),
+        "texts": served.strings(best, new),
         "tokens": tokens.to_tensor(""),
         "seconds": tf.ragged.boolean_mask(seconds, new).to_tensor(0.0),
     }

@@ -4,13 +4,12 @@ import tensorflow as tf
 
 from rt_keras.models.generation import stop_tokens
 from rt_keras.serving import checks
+from rt_keras.serving.served_tokenizer import served_tokenizer
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     SAMPLING,
     checked_sampler,
     checked_texts,
-    strings,
-    tokens_of,
 )
 
 
@@ -44,6 +43,7 @@ def translating_function(model, max_length=MAX_LENGTH):
     TensorShape([2])
     """
     tokenizer = model.preprocessor.tokenizer
+    served = served_tokenizer(tokenizer)
     specs = [tf.TensorSpec([None], tf.string, name="texts")]
     specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
 
@@ -66,7 +66,7 @@ def translating_function(model, max_length=MAX_LENGTH):
             tf.fill([batch, 1], token)
             for token in (tokenizer.start_token_id, tokenizer.end_token_id)
         )
-        ids = tf.concat([start, tokens_of(tokenizer, texts), end], axis=1)
+        ids = tf.concat([start, served.tokens(texts), end], axis=1)
         lengths = checks.not_longer("texts", tf.cast(ids.row_lengths(), tf.int32), max_length)
 
         def translated():
@@ -84,7 +84,7 @@ def translating_function(model, max_length=MAX_LENGTH):
             )
             written = tf.cast(output["decoder_padding_mask"], tf.bool)
             new = written & (places > 0) & (places < ends[:, None])
-            return strings(tokenizer, output["decoder_token_ids"], new)
+            return served.strings(output["decoder_token_ids"], new)
 
         return {"translations": tf.cond(batch > 0, translated, lambda: texts)}
 
