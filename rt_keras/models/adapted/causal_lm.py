@@ -21,6 +21,7 @@ from rt_keras.models.generation import (
     check_tokens,
     written_tokens,
 )
+from rt_keras.models.shared_blocks import what_differs
 from rt_keras.ops.blocks import places_of_rows, size
 
 
@@ -43,9 +44,14 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
 
         Returns:
             Tuple of the cache of each layer: nested dictionaries and tuples of tensors with the
-            batch on axis 0.
+            batch on axis 0. Equal layers share theirs.
         """
-        return tuple(layer.new_cache(batch, max_length) for layer in self._causal_attention())
+        layers, found = self._causal_attention(), {}
+        names = [str(what_differs(layer)) for layer in layers]
+        for name, layer in zip(names, layers):
+            if name not in found:
+                found[name] = layer.new_cache(batch, max_length)
+        return tuple(found[name] for name in names)
 
     def call_with_cache(self, token_ids, cache, cache_update_index, count=None):
         """Runs the model on the next tokens, given the cache of the previous ones.
