@@ -251,7 +251,7 @@ def byte_pair_tokens(tokenizer, texts):
     """Tokenizes texts inside a graph as `keras_hub.tokenizers.BytePairTokenizer` does.
 
     KerasHub splits texts at one special token after the other. Each adds a level of lists, and the
-    checks of all levels, to the graph. Here, each only adds borders to the texts.
+    checks of all levels, to the graph. Here, borders are added to the texts, which are then split.
 
     Args:
         tokenizer: the tokenizer.
@@ -261,39 +261,44 @@ def byte_pair_tokens(tokenizer, texts):
         Ragged int32 `[batch, (length)]`.
     """
     import tensorflow as tf
-    import tensorflow_text
     from keras_hub.src.tokenizers import byte_pair_tokenizer as own
 
-    special, border = tokenizer.unsplittable_tokens or [], b"\xff"
+    # No pattern matches this byte, which is not UTF-8.
+    border = b"\xff"
+    special = tokenizer.unsplittable_tokens or []
     others = own.create_alts_for_unsplittable_tokens(special)
     replaced, white = tf.strings.regex_replace, own.SPECIAL_WHITESPACES
+
+    def apart(texts, pattern):
+        return replaced(texts, f"({pattern})", border + rb"\1" + border)
+
+    def split(texts, separator):
+        found = tf.raw_ops.StringSplitV2(input=texts, sep=separator)
+        return found.values, found.indices[:, 0]
+
     if tokenizer.add_prefix_space:
         texts = tf.strings.join([" ", texts])
-    texts = replaced(texts, rf"( )([^\s{white}])", r"६\1\2")
-    texts = replaced(texts, rf"(\s{white})$", r"\1६")
+    marked = replaced(texts, rf"( )([^\s{white}])", r"६\1\2")
+    marked = replaced(marked, rf"(\s{white})$", r"\1६")
     for token, other in zip(special, others):
-        texts = replaced(texts, re.escape(token), border + other.encode() + border)
-    parts = tf.strings.split(texts, border)
-    for pattern in (own.SPLIT_PATTERN_1, own.SPLIT_PATTERN_2):
-        parts = parts.with_values(tensorflow_text.regex_split(parts.values, pattern, pattern))
-        parts = parts.merge_dims(1, 2)
-    words = parts.values
+        marked = replaced(marked, re.escape(token), border + other.encode() + border)
+    parts, rows = split(apart(marked, own.SPLIT_PATTERN_1), border)
+    words, places = split(apart(parts, own.SPLIT_PATTERN_2), border)
     # The last ones first, because the second one is the beginning of the eleventh.
     for token, other in zip(special[::-1], others[::-1]):
         words = replaced(words, re.escape(other), token)
-    kept = words != "६"
-    words, rows = words[kept], parts.value_rowids()[kept]
+    kept = tf.where((words != "") & (words != "६"))[:, 0]
+    words, rows = tf.gather(words, kept), tf.gather(rows, tf.gather(places, kept))
     known = tokenizer.cache.lookup(words)
 
     def with_new():
-        tokenizer._bpe_merge_and_update_cache_tf(words[known == ""])
+        tokenizer._bpe_merge_and_update_cache_tf(tf.boolean_mask(words, known == ""))
         return tokenizer.cache.lookup(words)
 
-    pairs = tf.cond(tf.reduce_any((known == "") & (words != "")), with_new, lambda: known)
-    pairs = tf.strings.split(pairs, " ")
-    rows = tf.repeat(rows, pairs.row_lengths())
-    ids = tokenizer.token_to_id_map.lookup(pairs.values)
-    return tf.RaggedTensor.from_value_rowids(ids, rows, parts.nrows(), validate=False)
+    pairs = tf.cond(tf.reduce_any(known == ""), with_new, lambda: known)
+    pairs, places = split(pairs, " ")
+    ids, count = tokenizer.token_to_id_map.lookup(pairs), tf.shape(texts, tf.int64)[0]
+    return tf.RaggedTensor.from_value_rowids(ids, tf.gather(rows, places), count, validate=False)
 
 
 def with_tables_in_files(tokenizer, folder):

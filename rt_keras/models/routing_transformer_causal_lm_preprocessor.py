@@ -103,9 +103,8 @@ def strings_of_tokens(tokenizer, token_ids, padding_mask):
         As for `RoutingTransformerCausalLMPreprocessor.generate_postprocess`.
     """
     tokens = tf.convert_to_tensor(token_ids)
-    kept = tf.cast(padding_mask, tf.bool)
-    for special in tokenizer.special_token_ids:
-        kept &= tokens != special
+    special = tf.constant(tokenizer.special_token_ids, tokens.dtype)
+    kept = tf.cast(padding_mask, tf.bool) & ~tf.reduce_any(tokens[..., None] == special, axis=-1)
     strings = tokenizer.detokenize(tf.ragged.boolean_mask(tokens, kept))
     if tf.executing_eagerly() and tf.is_tensor(strings):
         return _decode(strings.numpy())
