@@ -13,11 +13,30 @@ from rt_keras.keras_internals import (
 )
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
 
-_SERVED = weakref.WeakValueDictionary()
+# Otherwise, TensorFlow would inline the calls of a function in each function that calls it.
+SHARED = {"autograph": False, "experimental_attributes": {"_noinline": True}}
 
 
+def shared_while_used(make):
+    """Returns a function that makes an object once for each argument, as long as it is in use.
+
+    The object must refer to the argument.
+    """
+    made = weakref.WeakValueDictionary()
+
+    @functools.wraps(make)
+    def shared(argument):
+        found = made.get(id(argument))
+        if found is None:
+            found = made[id(argument)] = make(argument)
+        return found
+
+    return shared
+
+
+@shared_while_used
 def served_tokenizer(tokenizer):
-    """Returns the `ServedTokenizer` of a tokenizer, the same one as long as a function uses it.
+    """Returns the `ServedTokenizer` of a tokenizer, the same one for all signatures.
 
     >>> from rt_keras import data
     >>> served = served_tokenizer(data.ByteTokenizer())
@@ -25,10 +44,7 @@ def served_tokenizer(tokenizer):
     >>> served.strings(ids, ids > 0).numpy().tolist()
     [b'abc', b'd']
     """
-    served = _SERVED.get(id(tokenizer))
-    if served is None:
-        _SERVED[id(tokenizer)] = served = ServedTokenizer(tokenizer)
-    return served
+    return ServedTokenizer(tokenizer)
 
 
 class ServedTokenizer:
@@ -56,10 +72,8 @@ class ServedTokenizer:
         self.resources = [value for value in vars(used).values() if isinstance(value, kinds)]
         texts = tf.TensorSpec([None], tf.string)
         ids, kept = (tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.bool))
-        # Otherwise, TensorFlow would inline the calls.
-        options = {"autograph": False, "experimental_attributes": {"_noinline": True}}
-        self.tokens = tf.function(self._tokens, [texts], **options)
-        self.strings = tf.function(self._strings, [ids, kept], **options)
+        self.tokens = tf.function(self._tokens, [texts], **SHARED)
+        self.strings = tf.function(self._strings, [ids, kept], **SHARED)
 
     def _tokens(self, texts):
         return tf.cast(self._encode(texts), tf.int32)

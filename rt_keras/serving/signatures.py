@@ -14,7 +14,7 @@ from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.models.generation import stop_tokens
 from rt_keras.serving import checks
 from rt_keras.serving.request_sampler import RequestSampler
-from rt_keras.serving.served_tokenizer import served_tokenizer
+from rt_keras.serving.served_tokenizer import SHARED, served_tokenizer, shared_while_used
 
 MAX_LENGTH = 65536
 # The parameters of generation and their defaults.
@@ -55,6 +55,7 @@ def scoring_function(model, max_length=MAX_LENGTH):
     TensorShape([1, 3])
     """
     vocabulary_size = model.backbone.vocabulary_size
+    log_probabilities = _log_probabilities(model)
 
     @tf.function(
         input_signature=[tf.TensorSpec([None, None], tf.int32, name="ids")], autograph=False
@@ -64,7 +65,7 @@ def scoring_function(model, max_length=MAX_LENGTH):
         lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
         with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
             real = real_tokens(model.preprocessor.tokenizer, ids)
-            return {"log_probabilities": _log_probabilities(model, ids, real)}
+            return {"log_probabilities": log_probabilities(ids, real)}
 
     return score
 
@@ -95,7 +96,7 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
     [4, 1]
     """
     tokenizer = model.preprocessor.tokenizer
-    served = served_tokenizer(tokenizer)
+    served, log_probabilities = served_tokenizer(tokenizer), _log_probabilities(model)
     specs = [tf.TensorSpec([None], tf.string, name="texts")]
 
     @tf.function(input_signature=specs, autograph=False)
@@ -109,7 +110,7 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
         with tf.control_dependencies([lengths]):
             ids = ids.to_tensor(tokenizer.pad_token_id)
         real = tf.sequence_mask(lengths, tf.shape(ids)[1])
-        nats = tf.reduce_sum(_log_probabilities(model, ids, real), axis=1)
+        nats = tf.reduce_sum(log_probabilities(ids, real), axis=1)
         count = tf.cast(tf.strings.length(texts), tf.float32)
         bits_per_byte = tf.math.divide_no_nan(-nats / math.log(2), count)
         return {"log_probability": nats, "bits_per_byte": bits_per_byte, "tokens": lengths}
@@ -227,12 +228,18 @@ def real_tokens(tokenizer, ids):
     return real
 
 
-def _log_probabilities(model, ids, real):
-    """Computes ln p of ids `[batch, length]` given the previous ones; 0 for padding."""
-    # The model cannot run on empty input.
-    return tf.cond(
-        tf.size(ids) > 0, lambda: _scored(model, ids, real), lambda: tf.cast(ids, tf.float32)
-    )
+@shared_while_used
+def _log_probabilities(model):
+    """Returns a function of ids `[batch, length]` and a mask to ln p, 0 for padding."""
+
+    def log_probabilities(ids, real):
+        # The model cannot run on empty input.
+        return tf.cond(
+            tf.size(ids) > 0, lambda: _scored(model, ids, real), lambda: tf.cast(ids, tf.float32)
+        )
+
+    specs = [tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.bool)]
+    return tf.function(log_probabilities, specs, **SHARED)
 
 
 def _scored(model, ids, real):
