@@ -7,6 +7,7 @@
 - `transcription.py`: the functions of speech recognizers.
 - `retrieval.py`: the functions of retrievers and readers.
 - `state_signatures.py`: functions that continue from a recurrent state.
+- `served_tokenizer.py`: the tokenizer, as functions that they share.
 - `checks.py`: checks of their inputs, in the graph.
 - `request_sampler.py`: KerasHub's samplers, per row and without state.
 - `warm_up.py`: requests that a server runs while it loads the model.
