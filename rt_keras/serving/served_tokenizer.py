@@ -1,6 +1,7 @@
 """The tokenizer of a served model: one function each way, which all signatures call."""
 
 import functools
+import shutil
 import tempfile
 import weakref
 
@@ -64,8 +65,9 @@ class ServedTokenizer:
     def __init__(self, tokenizer):
         self.tokenizer, self._encode, used = tokenizer, tokenizer, tokenizer
         if tokenizes_byte_pairs(tokenizer):
-            self._folder = tempfile.TemporaryDirectory()
-            used = with_tables_in_files(tokenizer, self._folder.name)
+            folder = tempfile.mkdtemp()
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            used = with_tables_in_files(tokenizer, folder)
             self._encode = functools.partial(byte_pair_tokens, used)
         self._decode = functools.partial(strings_of_tokens, used)
         kinds = tf.Module, tf.saved_model.experimental.TrackableResource
