@@ -65,15 +65,15 @@ def generation(model, length):
 
     Returns:
         A dictionary of seconds: `first_call` and `second_call`, with the same prompt and `NEW` new
-        tokens; `other_prompt`, a shorter one; `other_length`, with `FURTHER` further tokens; and
-        `token`, each of these after compilation.
+        tokens; `other_prompt`, a shorter one; `other_length`, with `FURTHER` further tokens, and
+        `same_again`; and `token`, each of the further ones.
     """
     model.compile(sampler="greedy")
     tokenizer = model.preprocessor.tokenizer
     tokens = tokenizer(text_of(length))[:length]
 
     def call(first=0, further=0):
-        prompt, room = str(tokenizer.detokenize(tokens[first:])), 1 + length + NEW + further
+        prompt, room = str(tokenizer.detokenize(tokens[first:])), 1 + length - first + NEW + further
         return timed(lambda: model.generate(prompt, room, stop_token_ids=None))[0]
 
     waits = {
@@ -81,8 +81,9 @@ def generation(model, length):
         "second_call": call(),
         "other_prompt": call(first=length // 4),
         "other_length": call(further=FURTHER),
+        "same_again": call(further=FURTHER),
     }
-    return {**waits, "token": (call(further=FURTHER) - waits["second_call"]) / FURTHER}
+    return {**waits, "token": (waits["same_again"] - waits["second_call"]) / FURTHER}
 
 
 def training(model, length, lora):

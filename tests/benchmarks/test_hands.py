@@ -36,7 +36,7 @@ def test_every_wait_is_measured_in_processes(tmp_path):
     folder = write_llama(tmp_path / "llama", max_position_embeddings=256)
     sizes = {"prompt_lengths": 8, "fit_lengths": 12}
     args = parse(hands, "--tasks", "generate", "fit_lora", model=folder, **sizes)
-    calls = ["first_call", "second_call", "other_prompt", "other_length", "token"]
+    calls = ["first_call", "second_call", "other_prompt", "other_length", "same_again", "token"]
     cells = 2 * [["load", *calls]] + 2 * [["load", "first_step", "step"]]
     assert [[*figure["waits"]] for figure in hands.main(args)["figures"]] == cells
     # Beside the export, those of the process with TensorFlow alone.
