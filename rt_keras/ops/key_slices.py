@@ -11,9 +11,12 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, drop, softmax_sums
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+from rt_keras.ops.lengths import larger
 
 # Number of positions of a tile, and of their logits.
 TILE_SIZE, LOGITS_OF_TILE = 128, 2**23
+# While one tile waits for the products of another, it is computed with them.
+TILES_AT_ONCE = 2
 
 
 def tile_size(length, logits_of_position):
@@ -38,7 +41,8 @@ def split_tiles(x, key_heads, tile):
         tile: int, number of positions of a tile.
     """
     batch, heads, length, depth = sizes(x)
-    count, groups = ceil_div(length, tile), heads // key_heads
+    # The results of no tile at all would have no shape.
+    count, groups = larger(ceil_div(length, tile), 1), heads // key_heads
     x = pad_axis(x, 2, 0, count * tile - length)
     x = tf.transpose(tf.reshape(x, [batch, heads, count, tile, depth]), [2, 0, 1, 3, 4])
     return tf.reshape(x, [count, batch, key_heads, groups * tile, depth])
@@ -100,7 +104,12 @@ class _Attention:
 
     def forward(self):
         types = self.value.dtype, self.dtype, self.dtype
-        return tf.map_fn(self._attend, tf.range(self.count), fn_output_signature=types)
+        return tf.map_fn(
+            self._attend,
+            tf.range(self.count),
+            parallel_iterations=TILES_AT_ONCE,
+            fn_output_signature=types,
+        )
 
     def gradients(self, found, kept, upstream):
         def step(index, of_query, *totals):
@@ -112,7 +121,10 @@ class _Attention:
         totals = [tf.zeros(tf.shape(x), self.dtype) for x in (self.key, self.value)]
         array = tf.TensorArray(self.query.dtype, self.count, element_shape=self.query.shape[1:])
         _, of_query, *totals = tf.while_loop(
-            lambda index, *_: index < self.count, step, (tf.constant(0), array, *totals)
+            lambda index, *_: index < self.count,
+            step,
+            (tf.constant(0), array, *totals),
+            parallel_iterations=TILES_AT_ONCE,
         )
         of_key, of_value = totals
         return (

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype
 from rt_keras.ops.block_selection import NODE_SIZE, log_weight, products_with, with_deviation
-from rt_keras.ops.blocks import ceil_div, size, sizes
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.key_slices import attend_to_slices, join_tiles, split_tiles, tile_size
 
 
@@ -68,18 +68,18 @@ class _Tiles:
         self.query = split_tiles(tf.stop_gradient(query), key_heads, tile)
         self.parts, self.is_ring = parts, is_ring
         (self.num_blocks, self.num_nodes), self.deviation_weight = numbers, deviation_weight
-        groups, missing = heads // key_heads, -length % tile
+        groups, tiles = heads // key_heads, size(self.query, 0)
 
-        def in_tiles(bound):
-            # Padding selects what the last query selects. [tiles, batch or 1, 1, rows, 1]
-            bound = tf.concat([bound, tf.repeat(bound[:, -1:], missing, axis=1)], axis=1)
-            bound = tf.reshape(bound, [size(bound, 0), size(self.query, 0), tile])
-            return tf.tile(
-                tf.transpose(bound, [1, 0, 2])[:, :, None, :, None], [1, 1, 1, groups, 1]
-            )
+        def in_tiles(bound, of_padding):
+            # [tiles, batch or 1, 1, rows, 1]
+            bound = pad_axis(bound, 1, 0, tiles * tile - length, of_padding)
+            bound = tf.reshape(bound, [size(bound, 0), tiles, tile])
+            bound = tf.transpose(bound, [1, 0, 2])[:, :, None, :, None]
+            return tf.tile(bound, [1, 1, 1, groups, 1])
 
-        self.before, self.after = in_tiles(reach.before), in_tiles(reach.after)
-        self.first = None if reach.first is None else in_tiles(reach.first)
+        # Padding selects nothing.
+        self.before, self.after = in_tiles(reach.before, 0), in_tiles(reach.after, tf.int32.max)
+        self.first = None if reach.first is None else in_tiles(reach.first, tf.int32.max)
 
     def span(self, index):
         """Leaves out units that no query of a tile may select, but one."""
@@ -97,7 +97,7 @@ class _Tiles:
     def selection(self, index, first, end, kept):
         """Returns the logs of the weights of blocks, and the largest scores without a weight.
 
-        The weights are `[batch, key_heads, rows, parts, units]`.
+        They are `[batch, key_heads, rows, parts * (end - first)]`, and `[..., rows, 1 or 2]`.
         """
         seen = {name: x[:, :, :, first:end] for name, x in self.parts.items()}
         score, of_nodes, least = self._scores(index, seen, "", "no_block", seen["number"]), 0.0, []
@@ -116,9 +116,10 @@ class _Tiles:
         return tf.where(score > MASKED / 2, found, MASKED), kept
 
     def logits(self, products, selection):
+        block_size = size(self.parts["key"], 2) // size(self.parts["number"], 2)
         # The blocks of keys in each part. [batch, key_heads, rows, block_size, blocks]
-        shape, blocks = sizes(products), size(selection, 3)
-        products = tf.reshape(products, [*shape[:3], shape[3] // blocks, blocks])
+        shape = sizes(products)
+        products = tf.reshape(products, [*shape[:3], block_size, size(selection, 3)])
         products += tf.cast(selection, products.dtype)[:, :, :, None]
         return tf.reshape(products, shape)
 
@@ -190,10 +191,11 @@ def _least(score, count, kept, place):
     """Returns what was kept of it, or the largest score without a weight, if there is one."""
     if kept is not None:
         return tf.cast(kept[..., place, None], score.dtype)
-    width = size(score, -1)
-    place = tf.minimum(count, width - 1)
-    found = tf.raw_ops.NthElement(input=score, n=place, reverse=True)[..., None]
-    return tf.where(width > count, found, score.dtype.min)
+    return tf.cond(
+        size(score, -1) > count,
+        lambda: tf.raw_ops.NthElement(input=score, n=count, reverse=True)[..., None],
+        lambda: tf.fill([*sizes(score)[:-1], 1], score.dtype.min),
+    )
 
 
 def no_attention(query, value):
