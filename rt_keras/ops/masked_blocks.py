@@ -191,11 +191,17 @@ def _least(score, count, kept, place):
     """Returns what was kept of it, or the largest score without a weight, if there is one."""
     if kept is not None:
         return tf.cast(kept[..., place, None], score.dtype)
-    return tf.cond(
-        size(score, -1) > count,
-        lambda: tf.raw_ops.NthElement(input=score, n=count, reverse=True)[..., None],
-        lambda: tf.fill([*sizes(score)[:-1], 1], score.dtype.min),
-    )
+    width = size(score, -1)
+
+    def next_largest():
+        return tf.raw_ops.NthElement(input=score, n=count, reverse=True)[..., None]
+
+    def none():
+        return tf.fill([*sizes(score)[:-1], 1], score.dtype.min)
+
+    if isinstance(width, int):
+        return next_largest() if width > count else none()
+    return tf.cond(width > count, next_largest, none)
 
 
 def no_attention(query, value):
