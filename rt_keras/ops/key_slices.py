@@ -19,17 +19,19 @@ TILE_SIZE, LOGITS_OF_TILE = 128, 2**23
 TILES_AT_ONCE = 2
 
 
-def tile_size(length, logits_of_position):
+def tile_size(query, keys):
     """Returns the number of positions of a tile.
 
     Args:
-        length: int or int scalar, number of positions.
-        logits_of_position: int or int scalar, number of logits of a position.
+        query: `[batch, heads, length, depth]`.
+        keys: int or int scalar, number of keys of a query.
     """
-    known = isinstance(logits_of_position, int)
-    most = max(1, LOGITS_OF_TILE // max(1, logits_of_position)) if known else TILE_SIZE
-    most = min(TILE_SIZE, most)
-    return max(1, min(most, length)) if isinstance(length, int) else most
+    batch, heads, length, _ = query.shape
+    most = TILE_SIZE
+    if isinstance(keys, int):
+        # An unknown batch counts as one row.
+        most = min(most, max(1, LOGITS_OF_TILE // max(1, (batch or 1) * heads * keys)))
+    return most if length is None else max(1, min(most, length))
 
 
 def split_tiles(x, key_heads, tile):
@@ -48,7 +50,7 @@ def split_tiles(x, key_heads, tile):
     return tf.reshape(x, [count, batch, key_heads, groups * tile, depth])
 
 
-def join_tiles(x, heads, length):
+def _join_tiles(x, heads, length):
     """Inverts `split_tiles`. `[batch, heads, length, depth]`."""
     count, batch, key_heads, rows, depth = sizes(x)
     tile = rows * key_heads // heads
@@ -56,7 +58,7 @@ def join_tiles(x, heads, length):
     return tf.reshape(x, [batch, heads, count * tile, depth])[:, :, :length]
 
 
-def attend_to_slices(query, key, value, tiles, dropout=0.0, seed=None):
+def attend_to_slices(query, key, value, tile, tiles, dropout=0.0, seed=None):
     """Computes attention of each tile of queries to a slice of the keys.
 
     ```
@@ -64,8 +66,10 @@ def attend_to_slices(query, key, value, tiles, dropout=0.0, seed=None):
     ```
 
     Args:
-        query: `[tiles, batch, key_heads, rows, depth]`, already scaled; see `split_tiles`.
+        query: `[batch, heads, length, depth]`, already scaled. The rows of a tile are those of
+            `split_tiles`.
         key, value: `[batch, key_heads, parts, units, depth]`.
+        tile: int, number of positions of a tile; see `tile_size`.
         tiles: object with three methods. `span(index)` returns the first unit of a tile's keys and
             the unit after the last. `selection(index, first, end, kept)` returns anything that
             determines which of these keys queries see, and what of it is kept for the gradient,
@@ -77,11 +81,13 @@ def attend_to_slices(query, key, value, tiles, dropout=0.0, seed=None):
         seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
-        The output `[tiles, batch, key_heads, rows, depth]`, and the logsumexp of the logits
-        `[tiles, batch, key_heads, rows]`; see `attend`.
+        The output `[batch, heads, length, value_depth]`, and the logsumexp of the logits
+        `[batch, heads, length]`; see `attend`.
 
     Source: Dao et al. 2022, FlashAttention, section 3.1, which has this gradient.
     """
+    heads, length = query.shape[1], size(query, 2)
+    query = split_tiles(query, key.shape[1], tile)
     seeds = tf.random.split(seed, size(query, 0)) if dropout else None
 
     @tf.custom_gradient
@@ -91,11 +97,13 @@ def attend_to_slices(query, key, value, tiles, dropout=0.0, seed=None):
         found = output, logsumexp
         return found, lambda *upstream: given.gradients(found, kept, upstream)
 
-    return attend(query, key, value)
+    output, logsumexp = attend(query, key, value)
+    output, logsumexp = (_join_tiles(x, heads, length) for x in (output, logsumexp[..., None]))
+    return output, logsumexp[..., 0]
 
 
 class _Attention:
-    """The arguments of `attend_to_slices`, and its forward and backward passes."""
+    """The arguments of `attend_to_slices`, with split queries; its forward and backward passes."""
 
     def __init__(self, query, key, value, tiles, dropout, seeds):
         self.query, self.key, self.value = query, key, value

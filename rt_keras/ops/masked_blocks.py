@@ -9,7 +9,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import MASKED, accumulation_dtype
 from rt_keras.ops.block_selection import NODE_SIZE, log_weight, products_with, with_deviation
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.key_slices import attend_to_slices, join_tiles, split_tiles, tile_size
+from rt_keras.ops.key_slices import attend_to_slices, split_tiles, tile_size
 
 
 def attend_to_masked(
@@ -28,26 +28,17 @@ def attend_to_masked(
         Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
         `[batch, heads, length]`.
     """
-    (_, heads, length, depth), key_heads = sizes(query), blocks["key"].shape[1]
-    query *= depth**-0.5
-    # An unknown batch counts as one row.
-    tile = tile_size(length, (query.shape[0] or 1) * heads * size(blocks["key"], 2))
+    query *= query.shape[-1] ** -0.5
+    tile = tile_size(query, size(blocks["key"], 2))
     parts = _parts_of_units(blocks, counts, num_nodes is not None)
     key = parts["key"]
     no_key = tf.broadcast_to(parts["no_key"], [*sizes(key)[:4], 1])
     is_ring, numbers = "number" in blocks, (num_blocks, num_nodes)
     tiles = _Tiles(query, parts, reach, numbers, deviation_weight, tile, is_ring)
     # The product with the last column is the bias of keys.
-    output, logsumexp = attend_to_slices(
-        split_tiles(tf.concat([query, tf.ones_like(query[..., :1])], axis=3), key_heads, tile),
-        tf.concat([key, no_key], axis=4),
-        parts["value"],
-        tiles,
-        dropout,
-        seed,
-    )
-    output, logsumexp = (join_tiles(x, heads, length) for x in (output, logsumexp[..., None]))
-    return output, logsumexp[..., 0]
+    key = tf.concat([key, no_key], axis=4)
+    query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
+    return attend_to_slices(query, key, parts["value"], tile, tiles, dropout, seed)
 
 
 class _Tiles:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, where_all, without_padding
 from rt_keras.ops.blocks import size
-from rt_keras.ops.key_slices import attend_to_slices, join_tiles, split_tiles, tile_size
+from rt_keras.ops.key_slices import attend_to_slices, tile_size
 
 
 class Spans(NamedTuple):
@@ -71,20 +71,10 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
         Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits
         `[batch, heads, length]`.
     """
-    heads, length, key_heads = query.shape[1], size(query, 2), key.shape[1]
-    # An unknown batch counts as one row.
-    tile = tile_size(length, (query.shape[0] or 1) * heads * spans.width(size(key, 2)))
+    tile = tile_size(query, spans.width(size(key, 2)))
     tiles = _Tiles(spans, tile, query, key, key_mask)
-    found = attend_to_slices(
-        split_tiles(query, key_heads, tile),
-        key[:, :, None],
-        value[:, :, None],
-        tiles,
-        dropout,
-        seed,
-    )
-    output, logsumexp = (join_tiles(x, heads, length) for x in (found[0], found[1][..., None]))
-    found = output, logsumexp[..., 0]
+    key, value = key[:, :, None], value[:, :, None]
+    found = attend_to_slices(query, key, value, tile, tiles, dropout, seed)
     return found if query_mask is None else without_padding(*found, query_mask)
 
 
