@@ -5,8 +5,6 @@ a public name exists, the package uses it.
 """
 
 import inspect
-import os
-import re
 
 # Names in KerasHub's blocks: the self-attention of most blocks, and the methods that compute the
 # mask of all pairs, in most blocks and in Gemma's.
@@ -236,7 +234,7 @@ class SpecialTokens:
 
 
 def tokenizes_byte_pairs(tokenizer):
-    """Returns whether `byte_pair_tokens` and `with_tables_in_files` support a tokenizer."""
+    """Returns whether `rt_keras.serving.byte_pairs` supports a tokenizer."""
     import keras_hub
 
     method = keras_hub.tokenizers.BytePairTokenizer._tokenize_tf
@@ -247,91 +245,27 @@ def tokenizes_byte_pairs(tokenizer):
     )
 
 
-def byte_pair_tokens(tokenizer, texts):
-    """Tokenizes texts inside a graph as `keras_hub.tokenizers.BytePairTokenizer` does.
-
-    KerasHub splits texts at one special token after the other. Each adds a level of lists, and the
-    checks of all levels, to the graph. Here, borders are added to the texts, which are then split.
-
-    Args:
-        tokenizer: the tokenizer.
-        texts: string `[batch]`, UTF-8.
+def byte_pair_patterns():
+    """Returns KerasHub's patterns of byte pairs.
 
     Returns:
-        Ragged int32 `[batch, (length)]`.
+        The two patterns at which it splits texts, one after the other; its special whitespace; and
+        its function from special tokens to letters that neither pattern splits.
     """
-    import tensorflow as tf
     from keras_hub.src.tokenizers import byte_pair_tokenizer as own
 
-    # No pattern matches this byte, which is not UTF-8.
-    border = b"\xff"
-    special = tokenizer.unsplittable_tokens or []
-    others = own.create_alts_for_unsplittable_tokens(special)
-    replaced, white = tf.strings.regex_replace, own.SPECIAL_WHITESPACES
-
-    def apart(texts, pattern):
-        return replaced(texts, f"({pattern})", border + rb"\1" + border)
-
-    def split(texts, separator):
-        found = tf.raw_ops.StringSplitV2(input=texts, sep=separator)
-        return found.values, found.indices[:, 0]
-
-    if tokenizer.add_prefix_space:
-        texts = tf.strings.join([" ", texts])
-    marked = replaced(texts, rf"( )([^\s{white}])", r"६\1\2")
-    marked = replaced(marked, rf"(\s{white})$", r"\1६")
-    for token, other in zip(special, others):
-        marked = replaced(marked, re.escape(token), border + other.encode() + border)
-    parts, rows = split(apart(marked, own.SPLIT_PATTERN_1), border)
-    words, places = split(apart(parts, own.SPLIT_PATTERN_2), border)
-    # The last ones first, because the second one is the beginning of the eleventh.
-    for token, other in zip(special[::-1], others[::-1]):
-        words = replaced(words, re.escape(other), token)
-    kept = tf.where((words != "") & (words != "६"))[:, 0]
-    words, rows = tf.gather(words, kept), tf.gather(rows, tf.gather(places, kept))
-    known = tokenizer.cache.lookup(words)
-
-    def with_new():
-        tokenizer._bpe_merge_and_update_cache_tf(tf.boolean_mask(words, known == ""))
-        return tokenizer.cache.lookup(words)
-
-    pairs = tf.cond(tf.reduce_any(known == ""), with_new, lambda: known)
-    pairs, places = split(pairs, " ")
-    ids, count = tokenizer.token_to_id_map.lookup(pairs), tf.shape(texts, tf.int64)[0]
-    return tf.RaggedTensor.from_value_rowids(ids, tf.gather(rows, places), count, validate=False)
+    patterns = own.SPLIT_PATTERN_1, own.SPLIT_PATTERN_2, own.SPECIAL_WHITESPACES
+    return *patterns, own.create_alts_for_unsplittable_tokens
 
 
-def with_tables_in_files(tokenizer, folder):
-    """Returns a copy of a byte-pair tokenizer whose tables are not constants of its graph.
+def merge_byte_pairs(tokenizer, words):
+    """Adds the byte pairs of words to the cache of a tokenizer, in a graph."""
+    tokenizer._bpe_merge_and_update_cache_tf(words)
 
-    Args:
-        tokenizer: the tokenizer.
-        folder: string, the folder of the files, which are needed until the graph is saved.
-    """
-    import tensorflow as tf
 
-    def table(name, numbers, default, by_number=False):
-        path = os.path.join(folder, name)
-        lines = [f"{text}\t{number}\n" for text, number in numbers]
-        tf.io.write_file(path, "".join(lines))
-        columns = [(tf.string, 0), (tf.int32, 1)]
-        columns = columns[::-1] if by_number else columns
-        (key, key_at), (value, value_at) = columns
-        read = tf.lookup.TextFileInitializer(path, key, key_at, value, value_at)
-        return tf.lookup.StaticHashTable(read, default)
-
+def initialize_tables(tokenizer):
+    """Creates the tables of KerasHub's byte-pair tokenizer, if it has none yet."""
     tokenizer._maybe_initialized_tf()
-    # Keras would copy a layer by saving it.
-    copy = object.__new__(type(tokenizer))
-    vocabulary = tokenizer.vocabulary.items()
-    merges = [(merge, rank) for rank, merge in enumerate(tokenizer.merges)]
-    vars(copy).update(
-        vars(tokenizer),
-        token_to_id_map=table("vocabulary.txt", vocabulary, -1),
-        id_to_token_map=table("vocabulary.txt", vocabulary, "", by_number=True),
-        merge_ranks=table("merges.txt", merges, tokenizer.merge_ranks_lookup_default),
-    )
-    return copy
 
 
 def preset_loader(preset):

@@ -7,12 +7,9 @@ import weakref
 
 import tensorflow as tf
 
-from rt_keras.keras_internals import (
-    byte_pair_tokens,
-    tokenizes_byte_pairs,
-    with_tables_in_files,
-)
+from rt_keras.keras_internals import tokenizes_byte_pairs
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
+from rt_keras.serving.byte_pairs import byte_pair_tokens, with_tables_in_files
 
 # Otherwise, TensorFlow would inline the calls of a function in each function that calls it.
 SHARED = {"autograph": False, "experimental_attributes": {"_noinline": True}}
