@@ -104,7 +104,9 @@ def prepare(kind, direction, length, heads, depth, window):
     inputs = [query, value] if kind.endswith("_shared") else [query, key, value]
     for tensor in inputs:
         tensor.requires_grad_(backward)
-    attention, update = _ATTENTION[kind](length, heads, depth, window, backward, device)
+    attention, layer = _attention(kind, length, heads, depth, window)
+    if layer is not None:
+        layer.to(device).train(backward)
 
     def run():
         with torch.set_grad_enabled(backward):
@@ -112,7 +114,8 @@ def prepare(kind, direction, length, heads, depth, window):
         results = [output]
         if backward:
             results += torch.autograd.grad(output, inputs, upstream)
-            update()
+            if layer is not None:
+                layer.kmeans.update()
         # Reading a value waits for the device.
         results[-1].flatten()[0].item()
         return results
@@ -120,13 +123,12 @@ def prepare(kind, direction, length, heads, depth, window):
     return run
 
 
-def _torch_full(length, heads, depth, window, backward, device):
-    from torch.nn.functional import scaled_dot_product_attention
+def _attention(kind, length, heads, depth, window):
+    """Returns a function of query, key and value, and the layer that it belongs to, if any."""
+    if kind == "torch_full":
+        from torch.nn.functional import scaled_dot_product_attention
 
-    return functools.partial(scaled_dot_product_attention, is_causal=True), lambda: None
-
-
-def _kmeans_attention(length, heads, depth, window, backward, device, shared_qk=False):
+        return functools.partial(scaled_dot_product_attention, is_causal=True), None
     from routing_transformer import KmeansAttention
 
     layer = KmeansAttention(
@@ -135,16 +137,6 @@ def _kmeans_attention(length, heads, depth, window, backward, device, shared_qk=
         num_heads=heads,
         head_dim=depth,
         causal=True,
-        shared_qk=shared_qk,
+        shared_qk=kind.endswith("_shared"),
     )
-    layer.to(device).train(backward)
-    return lambda query, key, value: layer(query, key, value)[0], layer.kmeans.update
-
-
-# Each function makes a function of query, key and value, and one that moves the clusters after the
-# gradients.
-_ATTENTION = {
-    "torch_full": _torch_full,
-    "kmeans_attention": _kmeans_attention,
-    "kmeans_attention_shared": functools.partial(_kmeans_attention, shared_qk=True),
-}
+    return lambda query, key, value: layer(query, key, value)[0], layer

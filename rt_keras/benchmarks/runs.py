@@ -1,8 +1,10 @@
 """Parts that benchmarks share: processes of measurements, files of figures, options and words."""
 
+import contextlib
 import importlib
 import json
 import multiprocessing
+import os
 import statistics
 import sys
 import time
@@ -19,6 +21,31 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def new_process(environment=None):
+    """Yields a function that calls functions in one new process, as `alone` does.
+
+    Args:
+        environment: dictionary of environment variables of the process, or None. Defaults to None.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, _set_environment, [environment or {}]) as pool:
+
+        def call(target, *arguments):
+            try:
+                return pool.submit(_call, target, arguments).result()
+            except BrokenProcessPool:
+                raise ChildProcessError(
+                    f"the process of {target} ended, perhaps because memory ran out"
+                ) from None
+
+        yield call
+
+
+def _set_environment(variables):
+    os.environ.update(variables)
+
+
 def alone(target, *arguments):
     """Calls a function in a new process, so that the peak memory is that of this call.
 
@@ -33,13 +60,8 @@ def alone(target, *arguments):
         ChildProcessError: if the process ends without an answer, as when memory runs out.
         Exception: if the function raises one.
     """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(_call, target, arguments).result()
-        except BrokenProcessPool:
-            raise ChildProcessError(
-                f"the process of {target} ended, perhaps because memory ran out"
-            ) from None
+    with new_process() as call:
+        return call(target, *arguments)
 
 
 def attempt(where, target, *arguments):

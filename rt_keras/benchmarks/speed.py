@@ -197,7 +197,8 @@ def _contender(args, kind, imports, sizes, timed):
     else:
         place = "rivals:prepare" if imports else "attention_kinds:prepare"
         more = {"direction": "forward" if timed == FORWARD else "forward_backward"}
-    return workers.contender(place, *imports, kind=kind, **sizes, **more)
+    target = f"rt_keras.benchmarks.{place}"
+    return {"target": target, "imports": imports, "arguments": {"kind": kind, **sizes, **more}}
 
 
 def report(result):

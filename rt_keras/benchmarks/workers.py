@@ -1,4 +1,4 @@
-"""Processes that each run one contender on request.
+"""Contenders that take turns, each in a process that stays alive.
 
 A contender is a dictionary of
 - `target`: "module:function", the function that prepares a run;
@@ -11,30 +11,14 @@ The target returns a function without arguments, which returns once everything i
 import contextlib
 import functools
 import importlib
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 
 from rt_keras.benchmarks.machine import resident_peak
-from rt_keras.benchmarks.runs import say, timed
+from rt_keras.benchmarks.runs import new_process, say, timed
 
-
-def contender(place, *imports, **arguments):
-    """Returns a contender of this package.
-
-    Args:
-        place: string, "module:function" in `rt_keras.benchmarks`, the function that prepares a run.
-        *imports: strings, modules to import first.
-        **arguments: the function's arguments.
-
-    >>> contender("models:prepare_step", kind="local", length=8)["target"]
-    'rt_keras.benchmarks.models:prepare_step'
-    """
-    target = f"rt_keras.benchmarks.{place}"
-    return {"target": target, "arguments": arguments, "imports": imports}
+# What the process of a contender keeps: its function, and the peak memory after the imports.
+_prepared = []
 
 
 def contest(contenders, repeats, threads, where=""):
@@ -61,16 +45,15 @@ def contest(contenders, repeats, threads, where=""):
 
     def turn(name):
         try:
-            answer = ready[name]()
-        except RuntimeError as error:
-            say(f"{where}{name}: left out: {error}")
+            seconds, peaks[name] = ready[name](f"{__name__}:run", contenders[name])
+        except Exception as error:  # Each framework has its own if memory runs out.
+            say(f"{where}{name}: left out: {' '.join(str(error).split())}")
             return None
-        peaks[name] = answer["peak_bytes"]
-        return answer["seconds"]
+        return seconds
 
     with contextlib.ExitStack() as stack:
-        for name, contender in contenders.items():
-            ready[name] = stack.enter_context(worker(threads, **contender))
+        for name in contenders:
+            ready[name] = stack.enter_context(new_process(_environment(threads)))
             if turn(name) is None:
                 del ready[name]
             else:
@@ -111,58 +94,22 @@ def alternate(runs, repeats, seconds=10.0):
     return found
 
 
-@contextlib.contextmanager
-def worker(threads, target, arguments, imports):
-    """Starts a process that prepares one contender and runs it on request.
+def run(contender):
+    """Runs a contender, in its own process, and prepares it before the first run.
 
-    Args:
-        threads: int, the number of threads of the process.
-        target, arguments, imports: those of a contender.
-
-    Yields:
-        A function without arguments that performs one run in the process. It returns a dictionary
-        of `seconds`, the time of the run, and `peak_bytes`, the peak memory of the process so far,
-        less that after the imports. It raises a `RuntimeError` if the process fails, for example if
-        the system kills it because memory runs out.
+    Returns:
+        Pair of the seconds that the run took, and the peak memory of the process so far, less that
+        after the imports, in bytes.
     """
-    task = json.dumps([target, arguments, imports])
-    with (
-        tempfile.TemporaryFile() as log,
-        subprocess.Popen(
-            [sys.executable, "-m", __name__, task],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, **_environment(threads)},
-        ) as process,
-    ):
-
-        def run():
-            # If the process has ended, there is no answer below.
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(b"run\n")
-                process.stdin.flush()
-            line = process.stdout.readline()
-            if not line:
-                raise RuntimeError(_reason(process.wait(), log))
-            return json.loads(line)
-
-        try:
-            yield run
-        finally:
-            process.kill()
-            # Closing would retry the failed write.
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
-
-
-def _reason(status, log):
-    """Returns the reason why a process ended, in one line."""
-    if status < 0:
-        return f"killed by signal {-status}, perhaps because memory ran out"
-    log.seek(0)
-    lines = log.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"the process ended with status {status}"
+    if not _prepared:
+        module, function = contender["target"].split(":")
+        for name in (*contender["imports"], module):
+            importlib.import_module(name)
+        before = resident_peak()
+        _prepared[:] = getattr(sys.modules[module], function)(**contender["arguments"]), before
+    prepared, before = _prepared
+    seconds, _ = timed(prepared)
+    return seconds, resident_peak() - before
 
 
 def _environment(threads):
@@ -170,24 +117,3 @@ def _environment(threads):
     libraries = ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM", "MKL_NUM")
     counts = {f"{library}_THREADS": str(threads) for library in libraries}
     return {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true", **counts}
-
-
-def _main(task):
-    target, arguments, imports = json.loads(task)
-    # Libraries may print, so only answers use the original standard output.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    module, function = target.split(":")
-    for name in (*imports, module):
-        importlib.import_module(name)
-    before = resident_peak()
-
-    run = getattr(sys.modules[module], function)(**arguments)
-    for _ in sys.stdin:
-        seconds, _ = timed(run)
-        answer = json.dumps({"seconds": seconds, "peak_bytes": resident_peak() - before})
-        print(answer, file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
