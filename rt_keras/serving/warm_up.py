@@ -4,6 +4,8 @@ The first call of a signature optimizes its graph and fills caches. With warm-up
 waits for that.
 """
 
+import inspect
+
 import tensorflow as tf
 
 from rt_keras import extras
@@ -25,62 +27,37 @@ def warm_up_requests(model_name, signatures, model):
 
     Returns:
         List of `tensorflow.serving.PredictRequest`.
-
-    >>> names = ("score", "score_text", "generate")
-    >>> requests = warm_up_requests("books", dict.fromkeys(names), model=None)
-    >>> [request.model_spec.signature_name for request in requests]
-    ['score', 'score_text', 'generate']
     """
-    if "complete" in signatures:
-        return [predict_request(model_name, "complete", _image_inputs(model.backbone))]
-    if "transcribe" in signatures:
-        second = [0.0] * SAMPLING_RATE
-        inputs = {
-            "transcribe": {"sound_bytes": tf.constant([encode_wav(second, SAMPLING_RATE)])},
-            "transcribe_samples": {
-                "samples": tf.constant([second]),
-                "sampling_rate": tf.constant(SAMPLING_RATE),
-            },
-        }
-        return [predict_request(model_name, name, values) for name, values in inputs.items()]
-    texts = {"texts": tf.constant(["a text"])}
-    if "embed" in signatures:
-        return [predict_request(model_name, "embed", texts)]
-    ids = {"ids": tf.constant([[1, 1, 1, 1]])}
-    sampling = {
+    # An input of a name has the same value in each signature.
+    second = [0.0] * SAMPLING_RATE
+    values = {
+        "ids": tf.constant([[1, 1, 1, 1]]),
+        **dict.fromkeys(("texts", "prompts", "questions"), tf.constant(["a text"])),
         "max_new_tokens": tf.constant([4]),
         "temperature": tf.constant([1.0]),
         "top_p": tf.constant([0.9]),
         "top_k": tf.constant([10]),
         "seed": tf.constant([0], tf.int64),
+        "rows": tf.constant(1),
+        "sound_bytes": tf.constant([encode_wav(second, SAMPLING_RATE)]),
+        "samples": tf.constant([second]),
+        "sampling_rate": tf.constant(SAMPLING_RATE),
+        "labels": tf.constant([0]),
     }
-    if "answer" in signatures:
-        questions = {"questions": texts["texts"]}
-        return [predict_request(model_name, "answer", {**questions, **sampling})]
-    prompts = {"prompts": texts["texts"], **sampling}
-    if "translate" in signatures:
-        return [predict_request(model_name, "translate", {**texts, **sampling})]
-    inputs = {"score": ids, "score_text": texts, "generate": prompts}
-    if "new_state" in signatures:
-        rows = {"rows": tf.constant(1)}
-        state = signatures["new_state"](**rows)
-        inputs["new_state"] = rows
-        inputs |= {"score_next": {**ids, **state}, "generate_next": {**prompts, **state}}
-    return [predict_request(model_name, signature, values) for signature, values in inputs.items()]
-
-
-def _image_inputs(backbone):
-    """Returns inputs of `complete`: a black image without its last row."""
-    blank = tf.io.encode_png(tf.zeros(backbone.image_shape, tf.uint8))
-    inputs = {
-        "image_bytes": blank[None],
-        "known_rows": tf.constant([backbone.image_shape[0] - 1]),
-        "temperature": tf.constant([1.0]),
-        "seed": tf.constant([0], tf.int64),
-    }
-    if backbone.num_classes is not None:
-        inputs["labels"] = tf.constant([0])
-    return inputs
+    if "complete" in signatures:
+        # A black image without its last row.
+        shape = model.backbone.image_shape
+        values["image_bytes"] = tf.io.encode_png(tf.zeros(shape, tf.uint8))[None]
+        values["known_rows"] = tf.constant([shape[0] - 1])
+    requests = []
+    for name, function in signatures.items():
+        names = inspect.signature(function.python_function).parameters
+        inputs = {x: values[x] for x in names if x != "state"}
+        if "state" in names:
+            inputs |= signatures["new_state"](values["rows"])
+        if name != "serving_default":
+            requests.append(predict_request(model_name, name, inputs))
+    return requests
 
 
 def predict_request(model_name, signature, inputs):
