@@ -10,35 +10,41 @@ from rt_keras.files import check_writable
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def add_commands(parser, package, summaries):
+def add_commands(parser, package, names):
     """Adds one subcommand for each module of a package.
 
     Args:
         parser: `argparse.ArgumentParser` of the command that gets the subcommands.
         package: string, the package. A module has `add_arguments(parser)` and, unless it also has
             subcommands, `main(args)`.
-        summaries: dictionary from the names of the subcommands to their one-line descriptions.
+        names: iterable of strings, the names of the subcommands.
     """
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, summary in summaries.items():
-        module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
-        add_command(commands, name, summary, module.add_arguments, getattr(module, "main", None))
+    for name in names:
+        module = importlib.import_module(f"{package}.{name}")
+        main = getattr(module, "main", None)
+        add_command(commands, name, module.add_arguments, main, module.__doc__)
 
 
-def add_command(commands, name, summary, add_arguments, main):
+def add_command(commands, name, add_arguments, main, text=None):
     """Adds one subcommand.
 
     Args:
         commands: the object that `ArgumentParser.add_subparsers` returned.
         name: string.
-        summary: string, its one-line description.
         add_arguments: function that adds the subcommand's arguments to a parser.
         main: function of the parsed arguments that returns a dictionary of JSON values; None for a
             command with subcommands.
+        text: string, its help, the docstring of its module: a sentence, which may follow the name
+            of the command; further paragraphs; and, last, an example. Defaults to that of `main`.
     """
-    command = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
+    # Python leaves out docstrings with the option -OO.
+    text = text or main and main.__doc__ or f"{name}.\n\n"
+    summary, *more, example = (" ".join(part.split()) for part in text.split("\n\n"))
+    summary = summary.rpartition("`: ")[2]
+    title = summary[0].lower() + summary[1:].rstrip(".")
+    description = " ".join([summary[0].upper() + summary[1:], *more])
+    command = commands.add_parser(name, help=title, description=description, epilog=example)
     add_arguments(command)
     if main is not None:
         command.set_defaults(run=main)

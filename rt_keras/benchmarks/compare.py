@@ -1,4 +1,12 @@
-"""`rt-keras benchmark compare`: trains configurations and writes a table of their scores."""
+"""`rt-keras benchmark compare`: trains configurations and writes a table of their scores.
+
+Trains each configuration with each seed, as `rt-keras train` does, scores it on held-out examples,
+as `rt-keras evaluate` does, and writes figures.json and table.md. The same command with the same
+folder continues where it was interrupted.
+
+example: rt-keras benchmark compare books books:model.local_routing.lower_heads=local --set
+data.directory=my/books --seeds 3 --steps 1500 --output runs/compared
+"""
 
 import itertools
 import re
@@ -11,15 +19,6 @@ from rt_keras.options import add_options, check_at_least_one
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    parser.description = (
-        "Trains each configuration with each seed, as `rt-keras train` does, scores it on held-out "
-        "examples, as `rt-keras evaluate` does, and writes figures.json and table.md. The same "
-        "command with the same folder continues where it was interrupted."
-    )
-    parser.epilog = (
-        "example: rt-keras benchmark compare books books:model.local_routing.lower_heads=local "
-        "--set data.directory=my/books --seeds 3 --steps 1500 --output runs/compared"
-    )
     meaning = (
         "name or YAML file of a configuration, with changes of keys after colons, such as "
         "books:model.num_layers=3:model.dropout=0.1"

@@ -1,7 +1,13 @@
 """`rt-keras benchmark hands`: what a person waits for with a pretrained language model.
 
-`hands_measure.py` measures a cell of the table.
+The waits, from the start of Python on: first and further texts after a prompt, training steps of
+LoRA or of all weights, and an export with its first answer. keras_hub is KerasHub's own model, and
+adapt is rt_keras.adapt with its default heads. They take turns, each in a new process.
+
+example: rt-keras benchmark hands --model SmolLM2-135M --tasks generate --json hands.json
 """
+
+# `hands_measure.py` measures a cell of the table.
 
 import itertools
 import statistics
@@ -18,15 +24,6 @@ TASKS = ("generate", "fit_lora", "fit_all", "export")
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    parser.description = (
-        "Measures what a person waits for with a pretrained language model, from the start of "
-        "Python on: first and further texts after a prompt, training steps of LoRA or of all "
-        "weights, and an export with its first answer. keras_hub is KerasHub's own model, and "
-        "adapt is rt_keras.adapt with its default heads. They take turns, each in a new process."
-    )
-    parser.epilog = (
-        "example: rt-keras benchmark hands --model SmolLM2-135M --tasks generate --json hands.json"
-    )
     runs.add_language_model(parser)
     runs.add_names(parser, "contenders", CONTENDERS)
     runs.add_names(parser, "tasks", TASKS)

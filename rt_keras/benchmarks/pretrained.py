@@ -1,7 +1,15 @@
-"""`rt-keras benchmark pretrained`: the cost of other heads in a pretrained language model.
+"""`rt-keras benchmark pretrained`: the effect of other heads on a pretrained language model.
 
-`pretrained_measure.py` has the heads, and measures a cell of the table.
+Replaces the heads of a pretrained language model in the layers without a window, and measures each
+kind of heads in a separate process: the loss on the second half of a text; the loss on its first
+tokens, repeated at the end; how often the model finds a number hidden in a text; the time and
+memory of the prefill, and the time of a token after it.
+
+example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --lengths 2048 8000
+--json pretrained.json
 """
+
+# `pretrained_measure.py` has the heads, and measures a cell of the table.
 
 import itertools
 from pathlib import Path
@@ -27,16 +35,6 @@ LEAST = 128
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    parser.description = (
-        "Replaces the heads of a pretrained language model in the layers without a window, and "
-        "measures each kind of heads in a separate process: the loss on the second half of a text; "
-        "the loss on its first tokens, repeated at the end; how often the model finds a number "
-        "hidden in a text; the time and memory of the prefill, and the time of a token after it."
-    )
-    parser.epilog = (
-        "example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --lengths "
-        "2048 8000 --json pretrained.json"
-    )
     runs.add_language_model(parser)
     add_options(parser, {"--text FILE": "the text to score"}, required=True)
     meaning = "the text to hide numbers in (default: --text)"

@@ -1,8 +1,12 @@
-"""`rt-keras benchmark quality`: tasks that small models learn with different heads.
+"""`rt-keras benchmark quality`: what small models with different heads learn.
 
-Models that differ only in their attention heads are trained on tasks that need distant tokens.
-`quality_tasks.py` has the tasks, `quality_heads.py` the heads and `quality_training.py` a run.
+Trains models that differ only in their attention heads on tasks that need distant tokens, and
+measures what they learn. Attention is causal.
+
+example: rt-keras benchmark quality --tasks recall mqar --seeds 3 --json quality.json
 """
+
+# `quality_tasks.py` has the tasks, `quality_heads.py` the heads and `quality_training.py` a run.
 
 import itertools
 import statistics
@@ -35,13 +39,6 @@ DERIVED = {
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    parser.description = (
-        "Trains models that differ only in their attention heads on tasks that need distant "
-        "tokens, and measures what they learn. Attention is causal."
-    )
-    parser.epilog = (
-        "example: rt-keras benchmark quality --tasks recall mqar --seeds 3 --json quality.json"
-    )
     runs.add_names(parser, "tasks", NAMES, ("recall",))
     runs.add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
     runs.add_seeds(parser)

@@ -1,7 +1,15 @@
-"""`rt-keras benchmark speed`: time and memory of attention, of training steps and of generation.
+"""`rt-keras benchmark speed`: the time and memory of attention, training steps and generation.
 
 Each contender runs in a separate process that stays alive. Contenders take turns, and times are
 medians.
+
+Time and peak memory are for batch size 1 in float32, compiled with XLA. attention: forward, and
+with the gradients of query, key and value, beside other packages that are installed; clustered and
+improved_clustered are not causal. step: a training step of a language model with Adam. generation:
+a token of such a model, after a sequence. Models have GEGLU of four times the width, and half of
+their heads are local.
+
+example: rt-keras benchmark speed attention --lengths 1024 4096 --json attention.json
 """
 
 import itertools
@@ -37,16 +45,6 @@ FORWARD, BACKWARD, STEP, TOKEN = "forward", "forward + backward", "step", "token
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    parser.description = (
-        "Measures time and peak memory for batch size 1 in float32, compiled with XLA. attention: "
-        "forward, and with the gradients of query, key and value, beside other packages that are "
-        "installed; clustered and improved_clustered are not causal. step: a training step of a "
-        "language model with Adam. generation: a token of such a model, after a sequence. Models "
-        "have GEGLU of four times the width, and half of their heads are local."
-    )
-    parser.epilog = (
-        "example: rt-keras benchmark speed attention --lengths 1024 4096 --json attention.json"
-    )
     meaning = "what to measure: attention, step or generation (default: attention)"
     parser.add_argument("what", nargs="?", choices=KINDS, default="attention", help=meaning)
     meaning = (

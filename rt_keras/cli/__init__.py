@@ -1,8 +1,9 @@
 """The command line `rt-keras`: one module per command.
 
-Each module has `add_arguments(parser)` and `main(args)`, which prints the results and returns them
-as a dictionary of JSON values. If it has an `error`, the error is reported after the results are
-written. Commands import TensorFlow when they run, so that `--help` is fast.
+A module's docstring is the help of its command. It has `add_arguments(parser)` and `main(args)`,
+which prints the results and returns them as a dictionary of JSON values. If it has an `error`, the
+error is reported after the results are written. Commands import TensorFlow when they run, so that
+`--help` is fast.
 """
 
 import argparse
@@ -14,21 +15,21 @@ import warnings
 from rt_keras import __version__, files
 from rt_keras.options import add_commands
 
-COMMANDS = {
-    "quickstart": "train and use a small model in about five minutes",
-    "configs": "list the published configurations",
-    "train": "train a model",
-    "evaluate": "score a model on held-out texts or images",
-    "generate": "continue or translate a text, or complete an image",
-    "transcribe": "write down what is said in sound files",
-    "export": "write a model as a SavedModel",
-    "convert": "import checkpoints of other projects",
-    "adapt": "give a pretrained model other heads",
-    "index": "make an index of documents for retrieval",
-    "ask": "answer questions from the passages of an index",
-    "analyze": "inspect the attention of a model",
-    "benchmark": "measure speed, memory and learning",
-}
+COMMANDS = (
+    "quickstart",
+    "configs",
+    "train",
+    "evaluate",
+    "generate",
+    "transcribe",
+    "export",
+    "convert",
+    "adapt",
+    "index",
+    "ask",
+    "analyze",
+    "benchmark",
+)
 
 
 def main(argv=None):

@@ -1,4 +1,14 @@
-"""`rt-keras adapt`: replaces the heads of a pretrained model."""
+"""`rt-keras adapt`: replaces the heads of a pretrained model.
+
+Writes a preset with the model's weights and tokenizer, which other commands accept as --model.
+Without --heads, full attention is unchanged, and attention in a sliding window is computed in
+blocks, with the same results.
+
+example: rt-keras adapt --model SmolLM2-135M --output models/smollm2 --heads local.num_heads=9
+local.block_size=256. Two kinds of heads in each layer: --heads local.num_heads=6
+local.block_size=256 full.num_heads=3. Only the layers of Gemma 3 without a window: --heads
+local.num_heads=4 local.block_size=512 --layers global.
+"""
 
 import dataclasses
 import time
@@ -10,17 +20,6 @@ from rt_keras.options import add_options
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.description += (
-        " Writes a preset with the model's weights and tokenizer, which other commands accept as "
-        "--model. Without --heads, full attention is unchanged, and attention in a sliding window "
-        "is computed in blocks, with the same results."
-    )
-    parser.epilog = (
-        "example: rt-keras adapt --model SmolLM2-135M --output models/smollm2 --heads "
-        "local.num_heads=9 local.block_size=256. Two kinds of heads in each layer: --heads "
-        "local.num_heads=6 local.block_size=256 full.num_heads=3. Only the layers of Gemma 3 "
-        "without a window: --heads local.num_heads=4 local.block_size=512 --layers global."
-    )
     needed = {
         "--model DIR|PRESET": "the folder of a pretrained model in the format of Hugging Face or "
         "of a KerasHub preset; or the name of a KerasHub preset",

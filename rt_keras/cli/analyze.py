@@ -1,4 +1,7 @@
-"""`rt-keras analyze`: inspects the attention of a model."""
+"""`rt-keras analyze`: inspects the attention of a model.
+
+example: rt-keras analyze causality --help
+"""
 
 from rt_keras import options
 from rt_keras.cli import analyze_attention as attention
@@ -11,25 +14,16 @@ MOST_DRAWN = 512
 
 def add_arguments(parser):
     """Adds the command's subcommands to an `argparse` parser."""
-    parser.epilog = "example: rt-keras analyze causality --help"
     commands = parser.add_subparsers(required=True, metavar="ANALYSIS")
-    summary = "measure how much a language model depends on later tokens"
-    options.add_command(commands, "causality", summary, add_causality_arguments, analyze_causality)
-    summary = "compare what the heads of each layer attend to"
-    options.add_command(commands, "heads", summary, add_heads_arguments, analyze_heads)
-    summary = "show which tokens share a cluster, and how large clusters are"
-    options.add_command(commands, "clusters", summary, add_clusters_arguments, analyze_clusters)
-    summary = "measure which share of a pretrained model's attention sets of keys cover"
-    options.add_command(commands, "attention", summary, attention.add_arguments, attention.main)
+    options.add_command(commands, "causality", add_causality_arguments, analyze_causality)
+    options.add_command(commands, "heads", add_heads_arguments, analyze_heads)
+    options.add_command(commands, "clusters", add_clusters_arguments, analyze_clusters)
+    arguments = attention.add_arguments, attention.main, attention.__doc__
+    options.add_command(commands, "attention", *arguments)
 
 
 def add_causality_arguments(parser):
     """Adds the arguments of `analyze causality` to an `argparse` parser."""
-    parser.description += (
-        " Replaces later tokens and counts which earlier outputs change, and compares the loss of "
-        "the whole sequence with the loss prefix by prefix."
-    )
-    parser.epilog = "example: rt-keras analyze causality --model runs/books --json causality.json"
     options.add_examples(parser)
     integers = {
         "sequences": (4, SEQUENCES),
@@ -41,7 +35,13 @@ def add_causality_arguments(parser):
 
 
 def analyze_causality(args):
-    """Measures how much a language model depends on later tokens."""
+    """Measures how much a language model depends on later tokens.
+
+    Replaces later tokens and counts which earlier outputs change, and compares the loss of the
+    whole sequence with the loss prefix by prefix.
+
+    example: rt-keras analyze causality --model runs/books --json causality.json
+    """
     from rt_keras.analysis import causality
 
     options.check_at_least_one(args, "sequences", "positions", "changes")
@@ -78,11 +78,6 @@ def _load_sequences(args):
 
 def add_heads_arguments(parser):
     """Adds the arguments of `analyze heads` to an `argparse` parser."""
-    parser.description += (
-        " The measure is the Jensen-Shannon divergence between the attention weights of two heads, "
-        "for each pair of kinds of heads, over all positions of some sequences."
-    )
-    parser.epilog = "example: rt-keras analyze heads --model runs/books --plot heads.png"
     options.add_examples(parser)
     options.add_integers(parser, {"sequences": (4, SEQUENCES)})
     options.add_plot(parser, "the attention maps of heads on the first sequence")
@@ -93,7 +88,13 @@ def add_heads_arguments(parser):
 
 
 def analyze_heads(args):
-    """Compares what the heads of each layer attend to."""
+    """Compares what the heads of each layer attend to.
+
+    The measure is the Jensen-Shannon divergence between the attention weights of two heads, for
+    each pair of kinds of heads, over all positions of some sequences.
+
+    example: rt-keras analyze heads --model runs/books --plot heads.png
+    """
     from rt_keras.analysis import heads
 
     options.check_at_least_one(args, "sequences")
@@ -144,19 +145,20 @@ def _chosen(names, kinds):
 
 def add_clusters_arguments(parser):
     """Adds the arguments of `analyze clusters` to an `argparse` parser."""
-    parser.description += (
-        " For the queries and keys of each head with clusters, it prints the load of each cluster "
-        "(its number of positions relative to the mean) and its most characteristic tokens, in "
-        "byte models each after the four previous bytes."
-    )
-    parser.epilog = "example: rt-keras analyze clusters --model runs/books --json clusters.json"
     options.add_examples(parser)
     options.add_integers(parser, {"sequences": (16, SEQUENCES)})
     options.add_plot(parser, "the clusters of the first 128 positions")
 
 
 def analyze_clusters(args):
-    """Shows which tokens share a cluster, and how large clusters are."""
+    """Shows which tokens share a cluster, and how large clusters are.
+
+    For the queries and keys of each head with clusters, it prints the load of each cluster (its
+    number of positions relative to the mean) and its most characteristic tokens, in byte models
+    each after the four previous bytes.
+
+    example: rt-keras analyze clusters --model runs/books --json clusters.json
+    """
     from rt_keras.analysis import clusters, clusters_picture
 
     options.check_at_least_one(args, "sequences")

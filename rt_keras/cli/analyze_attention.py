@@ -1,4 +1,12 @@
-"""`rt-keras analyze attention`: measures the concentration of a pretrained model's attention."""
+"""`rt-keras analyze attention`: measures which share of a model's attention sets of keys cover.
+
+For each head, it reports the number of keys that hold 90% of the weight, the entropy of the
+weights, and the share of the weight on a window, on the first tokens before it, and on a number of
+other keys before it: the best blocks of neighbors, the best blocks of similar keys, and the best
+keys.
+
+example: rt-keras analyze attention --model SmolLM2-135M --text book.txt --plot mass.png
+"""
 
 from pathlib import Path
 
@@ -9,15 +17,6 @@ BLOCK_SIZE = 8
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.description += (
-        " For each head, it reports the number of keys that hold 90% of the weight, the entropy of "
-        "the weights, and the share of the weight on a window, on the first tokens before it, and "
-        "on a number of other keys before it: the best blocks of neighbors, the best blocks of "
-        "similar keys, and the best keys."
-    )
-    parser.epilog = (
-        "example: rt-keras analyze attention --model SmolLM2-135M --text book.txt --plot mass.png"
-    )
     needed = {
         "--model DIR|PRESET": "the folder of a pretrained language model, as for rt-keras adapt, "
         "or the name of a preset",

@@ -1,4 +1,8 @@
-"""`rt-keras ask`: answers questions from the passages of an index."""
+"""`rt-keras ask`: answers questions from the passages of an index.
+
+example: rt-keras ask --model runs/reader --index index 'What about crime?'. Without --model, only
+the passages are printed.
+"""
 
 from rt_keras import options
 
@@ -8,10 +12,6 @@ SHOWN = 160
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.epilog = (
-        "example: rt-keras ask --model runs/reader --index index 'What about crime?'. Without "
-        "--model, only the passages are printed."
-    )
     needed = {"--index DIR": "the folder of an index, as rt-keras index writes"}
     options.add_options(parser, needed, required=True)
     meaning = "the folder of a run or of a preset of a reader, which writes the answer"

@@ -1,4 +1,10 @@
-"""`rt-keras configs`: the published configurations, and the keys of any configuration."""
+"""`rt-keras configs`: lists the published configurations, or the keys of a configuration.
+
+The outputs of strictly causal models never depend on later tokens. Those of the others do, in
+training and in evaluation, through the members of their clusters.
+
+example: rt-keras configs --keys
+"""
 
 import json
 
@@ -9,11 +15,6 @@ from rt_keras.tables import table
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.description += (
-        " The outputs of strictly causal models never depend on later tokens. Those of the others "
-        "do, in training and in evaluation, through the members of their clusters."
-    )
-    parser.epilog = "example: rt-keras configs --keys"
     meaning = "list every key of a configuration instead, with its default, range and meaning"
     add_options(parser, {"--keys": meaning}, action="store_true")
 

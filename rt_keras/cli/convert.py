@@ -1,23 +1,19 @@
-"""`rt-keras convert`: imports checkpoints of other projects."""
+"""`rt-keras convert`: imports checkpoints of other projects.
+
+example: rt-keras convert t2t --help
+"""
 
 from rt_keras.options import add_command, add_options
 
 
 def add_arguments(parser):
     """Adds the command's subcommands to an `argparse` parser."""
-    parser.epilog = "example: rt-keras convert t2t --help"
     commands = parser.add_subparsers(required=True, metavar="FORMAT")
-    summary = "convert a checkpoint of the paper authors' Tensor2Tensor code to a preset"
-    add_command(commands, "t2t", summary, add_t2t_arguments, convert_t2t)
+    add_command(commands, "t2t", add_t2t_arguments, convert_t2t)
 
 
 def add_t2t_arguments(parser):
     """Adds the arguments of `convert t2t` to an `argparse` parser."""
-    parser.description += " Other commands accept the preset as --model."
-    parser.epilog = (
-        "example: rt-keras convert t2t --checkpoint pg19/model.ckpt-0 --hparams pg19/hparams.json "
-        "--vocabulary vocab.pg19_length8k.32768.subwords --output models/pg19"
-    )
     needed = {
         "--checkpoint PATH": "the checkpoint, without its suffix",
         "--hparams FILE": "the checkpoint's hparams.json",
@@ -36,7 +32,13 @@ def add_t2t_arguments(parser):
 
 
 def convert_t2t(args):
-    """Writes a checkpoint of the paper authors' code as a preset."""
+    """Converts a checkpoint of the paper authors' Tensor2Tensor code to a preset.
+
+    Other commands accept the preset as --model.
+
+    example: rt-keras convert t2t --checkpoint pg19/model.ckpt-0 --hparams pg19/hparams.json
+    --vocabulary vocab.pg19_length8k.32768.subwords --output models/pg19
+    """
     from rt_keras.convert import convert_t2t_checkpoint
 
     of_kind = {x: getattr(args, x) for x in ("vocabulary", "image_shape", "num_classes")}

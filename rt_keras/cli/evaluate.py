@@ -1,4 +1,7 @@
-"""`rt-keras evaluate`: scores a model on held-out examples."""
+"""`rt-keras evaluate`: scores a model on held-out examples.
+
+example: rt-keras evaluate --model runs/books --split test --json scores.json
+"""
 
 from rt_keras import options
 from rt_keras.cli import examples
@@ -8,7 +11,6 @@ from rt_keras.training.strategy import STRATEGIES, make_strategy
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.epilog = "example: rt-keras evaluate --model runs/books --split test --json scores.json"
     options.add_examples(parser)
     contexts = ["window", "stateful", "sliding"]
     meaning = (

@@ -1,11 +1,13 @@
-"""`rt-keras export`: writes a model as a SavedModel for TensorFlow Serving."""
+"""`rt-keras export`: writes a model as a SavedModel for TensorFlow Serving.
+
+example: rt-keras export --model runs/books --output exported/books
+"""
 
 from rt_keras import options
 
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.epilog = "example: rt-keras export --model runs/books --output exported/books"
     options.add_model(parser)
     meaning = (
         "folder of the model's versions, to which the next version is written; or the folder of "

@@ -1,4 +1,7 @@
-"""`rt-keras generate`: continues or translates texts, or completes an image."""
+"""`rt-keras generate`: continues or translates texts, or completes an image.
+
+example: rt-keras generate --model runs/books --prompt 'It was a dark' --max-length 200
+"""
 
 import itertools
 import os
@@ -21,9 +24,6 @@ IMAGE_OPTIONS = ("image", "known_rows", "label", "output")
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.epilog = (
-        "example: rt-keras generate --model runs/books --prompt 'It was a dark' --max-length 200"
-    )
     options.add_model(parser)
     meaning = "divisor of the logits, above 0; lower values are less random (default: 0.8)"
     options.add_options(parser, {"--temperature T": meaning}, type=float, default=0.8)

@@ -1,4 +1,11 @@
-"""`rt-keras index`: makes an index of documents for retrieval."""
+"""`rt-keras index`: makes an index of documents for retrieval.
+
+Cuts documents into passages of whole words and embeds them with a retriever, a copy of which is
+kept with the index. An interrupted command continues where it stopped.
+
+example: rt-keras index --documents questions/documents.jsonl --retriever runs/retriever --output
+index
+"""
 
 from pathlib import Path
 
@@ -7,14 +14,6 @@ from rt_keras import options
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.description += (
-        " Cuts documents into passages of whole words and embeds them with a retriever, a copy of "
-        "which is kept with the index. An interrupted command continues where it stopped."
-    )
-    parser.epilog = (
-        "example: rt-keras index --documents questions/documents.jsonl --retriever runs/retriever "
-        "--output index"
-    )
     needed = {
         "--documents PATH": "a folder of .txt files; or a .jsonl file with an id, a text and a "
         "title per line, or of KILT's knowledge source",

@@ -1,4 +1,10 @@
-"""`rt-keras quickstart`: trains, evaluates, samples and exports a small model."""
+"""`rt-keras quickstart`: trains and uses a small model in about five minutes.
+
+The model learns the source of Python's standard library. The command also evaluates it, generates a
+sample and exports it.
+
+example: rt-keras quickstart --output runs/quickstart
+"""
 
 import tempfile
 import time
@@ -11,11 +17,6 @@ from rt_keras.options import add_options
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.description = (
-        "Trains a small model on the source of Python's standard library, evaluates it, generates "
-        "a sample and exports it, in about five minutes."
-    )
-    parser.epilog = "example: rt-keras quickstart --output runs/quickstart"
     add_options(parser, {"--output DIR": "folder of the run (default: a new temporary folder)"})
 
 

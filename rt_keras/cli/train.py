@@ -1,4 +1,7 @@
-"""`rt-keras train`: trains the model that a configuration describes."""
+"""`rt-keras train`: trains the model that a configuration describes.
+
+example: rt-keras train --config books --data my/book.txt --output runs/book
+"""
 
 from pathlib import Path
 
@@ -7,7 +10,6 @@ from rt_keras import options
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.epilog = "example: rt-keras train --config books --data my/book.txt --output runs/book"
     options.add_config(parser, required=False)
     options.add_data(parser, default="those of the configuration")
     options.add_options(parser, {"--output DIR": "folder of the run"}, required=True)

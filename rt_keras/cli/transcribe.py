@@ -1,4 +1,7 @@
-"""`rt-keras transcribe`: writes down what is said in sound files."""
+"""`rt-keras transcribe`: writes down what is said in sound files.
+
+example: rt-keras transcribe --model runs/speech hello.wav
+"""
 
 from pathlib import Path
 
@@ -7,7 +10,6 @@ from rt_keras import options
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.epilog = "example: rt-keras transcribe --model runs/speech hello.wav"
     options.add_model(parser)
     parser.add_argument("files", nargs="+", metavar="FILE", help="WAV, FLAC, OGG or MP3 files")
     meaning = "number of texts that beam search compares, 1 for none"

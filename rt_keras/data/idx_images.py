@@ -69,7 +69,19 @@ class IdxImages(TextFolder):
         if not files:
             problem = "directory must hold files like train-images-idx3-ubyte"
             raise wrong_folder(problem, self.directory)
-        self._check(files)
+        if len({len(names) for names in files.values()}) > 1:
+            lists = [f"{split}: {', '.join(names)}" for split, names in files.items()]
+            raise ValueError(
+                f"{self.directory} must have labels for all splits or for none. It has "
+                f"{'; '.join(lists)}"
+            )
+        first, *labels = next(iter(files.values()))
+        with self._open(first) as file:
+            shape = read_shape(file, self.directory / first, (3, 4))
+        self.image_shape = (*shape[1:], 1)[:3]
+        self.features = {"image": tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
+        if labels:
+            self.features["label"] = np.int64
         return files
 
     def _files_of(self, split):
@@ -90,55 +102,33 @@ class IdxImages(TextFolder):
             found += names
         return found
 
-    def _check(self, files):
-        """Checks the headers of all files, and keeps the shape of an image."""
-        if len({len(names) for names in files.values()}) > 1:
-            lists = [f"{split}: {', '.join(names)}" for split, names in files.items()]
-            raise ValueError(
-                f"{self.directory} must have labels for all splits or for none. It has "
-                f"{'; '.join(lists)}"
-            )
-        shapes = {}
-        for images, *labels in files.values():
-            count, *shapes[images] = self._shape(images, (3, 4))
-            for name in labels:
-                (number,) = self._shape(name, (1,))
-                if number != count:
-                    raise ValueError(
-                        f"{self.directory / name} has {number:,} labels for the {count:,} images "
-                        f"of {images}"
-                    )
-        first, *others = shapes
-        for name in others:
-            if shapes[name] != shapes[first]:
-                raise ValueError(
-                    f"{self.directory / name} has images of {_in_words(shapes[name])}, and {first} "
-                    f"of {_in_words(shapes[first])}; they must be of one size"
-                )
-        self.image_shape = (*shapes[first], 1)[:3]
-        self.features = {"image": tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
-        if len(files[next(iter(files))]) > 1:
-            self.features["label"] = np.int64
-
-    def _shape(self, name, dimensions):
-        with self._open(name) as file:
-            return read_shape(file, self.directory / name, dimensions)
-
     def _open(self, name):
         path = self.directory / name
         return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
     def _generate_examples(self, split):
-        images, *labels = map(self._read, self.files[split])
+        names = self.files[split]
+        images, *labels = (self._read(name, x) for name, x in zip(names, ((3, 4), (1,))))
+        if (*images.shape[1:], 1)[:3] != self.image_shape:
+            raise ValueError(
+                f"{self.directory / names[0]} has images of {_in_words(images.shape[1:])}, and "
+                f"{next(iter(self.files.values()))[0]} of {_in_words(self.image_shape)}; they must "
+                "be of one size"
+            )
+        if labels and len(labels[0]) != len(images):
+            raise ValueError(
+                f"{self.directory / names[1]} has {len(labels[0]):,} labels for the "
+                f"{len(images):,} images of {names[0]}"
+            )
         for number, image in enumerate(images.reshape(-1, *self.image_shape)):
             classes = [("label", int(x[number])) for x in labels]
             yield number, {"image": image, **dict(classes)}
 
-    def _read(self, name):
+    def _read(self, name, dimensions):
         """Returns the array in a file."""
         path = self.directory / name
         with self._open(name) as file:
-            shape = read_shape(file, path, (1, 3, 4))
+            shape = read_shape(file, path, dimensions)
             try:
                 content = file.read()
             except (EOFError, OSError, zlib.error) as error:

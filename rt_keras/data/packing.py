@@ -259,26 +259,19 @@ def _pack(documents, tokenizer, shape, start):
     check_whole(tokenizer)
     size = math.prod(shape)
 
-    def inputs_and_labels(document):
+    pad, end = tokenizer.pad_token_id, tf.constant([tokenizer.end_token_id], tf.int32)
+
+    def sequence(document):
         tokens = tf.cast(tokenizer(document), tf.int32)
-        end = tf.constant([tokenizer.end_token_id], tf.int32)
-        return tf.concat([start, tokens], axis=0), tf.concat([tokens, end], axis=0)
+        inputs, labels = tf.concat([start, tokens], axis=0), tf.concat([tokens, end], axis=0)
+        return inputs, labels, tf.ones_like(labels, tf.bool)
 
-    def pad(inputs, labels):
-        count = tf.size(labels)
+    def batch(*parts):
+        inputs, labels, real = (tf.reshape(part, shape) for part in parts)
+        return {"token_ids": inputs, "padding_mask": real}, labels, tf.cast(real, tf.float32)
 
-        def fill(values, value):
-            padding = [[0, size - count]]
-            return tf.reshape(tf.pad(values, padding, constant_values=value), shape)
-
-        inputs = {
-            "token_ids": fill(inputs, tokenizer.pad_token_id),
-            "padding_mask": fill(tf.ones([count], tf.bool), False),
-        }
-        return inputs, fill(labels, tokenizer.pad_token_id), fill(tf.ones([count]), 0.0)
-
-    stream = documents.map(inputs_and_labels, num_parallel_calls=tf.data.AUTOTUNE)
-    return stream.rebatch(size).map(pad)
+    stream = documents.map(sequence, num_parallel_calls=tf.data.AUTOTUNE).rebatch(size)
+    return stream.padded_batch(1, ([size],) * 3, (pad, pad, False)).map(batch)
 
 
 def before(tokenizer, start_token_id=None):

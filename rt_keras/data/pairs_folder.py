@@ -62,13 +62,8 @@ class PairsFolder(TextFolder):
             raise wrong_folder(f"directory must hold {problem}", self.directory)
         return files
 
-    def _split_generators(self, dl_manager):
-        # Check everything before the first pair is written.
-        for names in self.files.values():
-            self._check(names)
-        return super()._split_generators(dl_manager)
-
-    def _check(self, names):
+    def _check(self, split):
+        names = self.files[split]
         counts = [sum(1 for _ in self._lines(name)) for name in names]
         source, target = (self.directory / name for name in names)
         if counts[0] != counts[1]:

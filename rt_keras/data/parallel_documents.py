@@ -76,11 +76,9 @@ class ParallelDocuments(PairsFolder):
         sizes, times = zip(*both)
         return sum(sizes), " ".join(map(str, times))
 
-    def _split_generators(self, dl_manager):
-        # Read everything before the first pair is written.
-        for name in (name for names in self.files.values() for name in names):
+    def _check(self, split):
+        for name in self.files[split]:
             self._pair(name)
-        return TextFolder._split_generators(self, dl_manager)
 
     def _generate_examples(self, split):
         for name in self.files[split]:

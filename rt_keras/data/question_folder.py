@@ -61,12 +61,9 @@ class QuestionFolder(TextFolder):
             raise wrong_folder(f"directory must hold {' or '.join(names.values())}", self.directory)
         return files
 
-    def _split_generators(self, dl_manager):
-        # Check everything before the first question is written.
-        for split, (name,) in self.files.items():
-            if not sum(1 for _ in self._generate_examples(split)):
-                raise ValueError(f"{self.directory / name} has no questions")
-        return super()._split_generators(dl_manager)
+    def _check(self, split):
+        if not sum(1 for _ in self._generate_examples(split)):
+            raise ValueError(f"{self.directory / self.files[split][0]} has no questions")
 
     def _generate_examples(self, split):
         (name,) = self.files[split]

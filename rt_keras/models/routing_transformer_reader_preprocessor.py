@@ -158,20 +158,6 @@ class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Prepr
         """
         return self._with_end(self._tokens(question, self.question_length))
 
-    def shortened(self, question):
-        """Returns the first words of a question, as many as `question_length` has room for.
-
-        Args:
-            question: string.
-        """
-        words = question.split()
-        while len(words) > 1 and self._count(" ".join(words)) > self.question_length:
-            words.pop()
-        return " ".join(words)
-
-    def _count(self, text):
-        return len(self.tokenizer(tf.constant(text)))
-
     def _tokens(self, texts, length):
         return batch_of_tokens(self.tokenizer(texts))[0][:, :length]
 

@@ -5,7 +5,7 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
-from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens
 from rt_keras.data.wav import decode_wavs
 from rt_keras.models.routing_transformer_audio_converter import (
     STRIDE,
@@ -121,12 +121,7 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
         Returns:
             int32 `[batch, tokens]`.
         """
-        tokens = self.tokenizer(y)
-        if isinstance(tokens, list):  # Outside a function, KerasHub makes lists of ragged tokens.
-            tokens = tf.ragged.constant(tokens, tf.int32, ragged_rank=1)
-        if isinstance(tokens, tf.RaggedTensor):
-            tokens = tokens.to_tensor()
-        tokens = tf.cast(tokens, tf.int32)
+        tokens = batch_of_tokens(self.tokenizer(y))[0].to_tensor()
         return tokens if self.label_length is None else fit_to(tokens, self.label_length)
 
     def get_config(self):

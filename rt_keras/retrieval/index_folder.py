@@ -23,13 +23,6 @@ from rt_keras.training.saved_tasks import write_task
 # Bytes of embeddings and text per file. An interrupted build loses at most one file.
 SHARD_BYTES = 2**23
 RETRIEVER = "retriever"
-# What an interrupted build must have in common with the next one, in words.
-CONTENTS = {
-    "retriever": "retriever",
-    "documents": "version of the documents",
-    "length": "passage length",
-    "overlap": "overlap",
-}
 # Number of passages that are embedded at a time, several batches.
 PASSAGES_AT_ONCE = 512
 # Keys of configurations that do not identify a retriever.
@@ -111,9 +104,7 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
         records = _records(retriever, itertools.islice(passages, start, None))
         return itertools.islice(records, first - start, None)
 
-    if (folder / shards.MANIFEST).exists():
-        _check_same(folder, contents)
-    else:
+    if not (folder / shards.MANIFEST).exists():
         _check_documents(documents)
     save = functools.partial(_save, features=contents["features"])
     shards.write(folder, contents, read, save, ".npz", SHARD_BYTES)
@@ -121,17 +112,6 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
         if not (folder / RETRIEVER).is_dir():
             write_task(retriever, folder / RETRIEVER)
     return folder
-
-
-def _check_same(folder, contents):
-    """Raises a ValueError if the index in a folder was begun with something else."""
-    found = shards.read_manifest(folder)["contents"]
-    for name, words in CONTENTS.items():
-        if found.get(name) != contents[name]:
-            raise ValueError(
-                f"folder must be new, or an index of the same {words}. Received: "
-                f"folder={str(folder)!r}, an index of another {words}"
-            )
 
 
 def _check_documents(documents):

@@ -4,6 +4,7 @@ import re
 
 import tensorflow as tf
 
+from rt_keras.data.tokenizer import batch_of_tokens
 from rt_keras.keys import wrong_value
 from rt_keras.layers.head_group import positive_int
 
@@ -80,11 +81,7 @@ def _words(text, tokenizer, length):
 
 
 def _token_counts(tokenizer, texts):
-    tokens = tokenizer(tf.constant(texts))
-    # Some tokenizers return lists outside of TensorFlow functions.
-    if isinstance(tokens, list):
-        return [len(row) for row in tokens]
-    return tokens.row_lengths().numpy().tolist()
+    return batch_of_tokens(tokenizer(tf.constant(texts)))[0].row_lengths().numpy().tolist()
 
 
 def check_lengths(length, overlap):

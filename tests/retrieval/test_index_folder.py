@@ -169,11 +169,11 @@ def test_a_folder_of_another_index_is_refused(index, documents, retriever, tmp_p
     for arguments, name in [
         ((documents, made.make_retriever(40), index, LENGTH, OVERLAP), "retriever"),
         ((documents, made.make_retriever(pooling="first"), index, LENGTH, OVERLAP), "retriever"),
-        ((others, retriever, index, LENGTH, OVERLAP), "version of the documents"),
-        ((documents, retriever, index, LENGTH + 1, OVERLAP), "passage length"),
+        ((others, retriever, index, LENGTH, OVERLAP), "documents"),
+        ((documents, retriever, index, LENGTH + 1, OVERLAP), "length"),
         ((documents, retriever, index, LENGTH, OVERLAP + 1), "overlap"),
     ]:
-        with pytest.raises(ValueError, match=f"index of the same {name}. Received: .*{index}"):
+        with pytest.raises(ValueError, match=f"{index} holds packed data whose {name} is"):
             build_index(*arguments)
     assert files_of(index) == before
 
@@ -184,7 +184,7 @@ def test_changed_documents_are_refused(retriever, tmp_path):
     (documents / "a.txt").write_text("A text.")
     build_index(documents, retriever, tmp_path / "index")
     (documents / "b.txt").write_text("Another.")
-    with pytest.raises(ValueError, match="an index of another version of the documents"):
+    with pytest.raises(ValueError, match="packed data whose documents is"):
         build_index(documents, retriever, tmp_path / "index")
 
 
