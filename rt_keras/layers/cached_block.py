@@ -106,3 +106,18 @@ class CachedBlock:
             ),
         }
         return self._residuals(inputs, attentions, shift, mask, training), cache
+
+    def call_in_place(self, inputs, cache, position, cross_cache=None):
+        """Computes the next positions as `call_with_cache` does, and updates the cache.
+
+        Args:
+            inputs, position, cross_cache: see `call_with_cache`.
+            cache: the cache, with a `tf.Variable` in place of each tensor.
+
+        Returns:
+            `[batch, length, width]`.
+        """
+        values = tf.nest.map_structure(tf.convert_to_tensor, cache)
+        output, values = self.call_with_cache(inputs, values, position, cross_cache)
+        tf.nest.map_structure(lambda variable, value: variable.assign(value), cache, values)
+        return output

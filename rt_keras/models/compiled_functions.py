@@ -2,6 +2,11 @@
 
 import types
 
+import tensorflow as tf
+
+from rt_keras.models.shared_blocks import compiled_blocks
+from rt_keras.ops.devices import has_accelerator, has_tpu
+
 
 class CompiledFunctions:
     """Mixin that caches compiled functions, as `keras.Model` does with `test_function`.
@@ -41,3 +46,36 @@ class CompiledFunctions:
         if name not in self._kept.functions:
             self._kept.functions[name] = make()
         return self._kept.functions[name]
+
+    def make_function(self, function, jit_compile=None):
+        """Returns a `tf.function`, or the given function itself if the model runs eagerly.
+
+        Args:
+            function: function of tensors.
+            jit_compile: bool, whether XLA compiles it. Defaults to None, for `jit_generate`.
+        """
+        if self.run_eagerly:
+            return function
+        jit_compile = self.jit_generate if jit_compile is None else jit_compile
+        # Otherwise, TensorFlow would inline the calls.
+        own = None if jit_compile else {"_noinline": True}
+        return tf.function(
+            function, jit_compile=jit_compile, autograph=False, experimental_attributes=own
+        )
+
+    def make_function_of_blocks(self, function):
+        """Returns a `tf.function` in which equal blocks share functions.
+
+        XLA compiles these functions on accelerators, and the whole function on a TPU.
+
+        Args:
+            function: function of tensors, which runs the blocks.
+        """
+        if has_tpu():
+            return self.make_function(function)
+
+        def run(*args, **kwargs):
+            with compiled_blocks(self.jit_generate and has_accelerator()):
+                return function(*args, **kwargs)
+
+        return self.make_function(run, False)

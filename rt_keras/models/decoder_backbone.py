@@ -130,6 +130,12 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
             changed.append(cache)
         return self._normalized(x), tuple(changed)
 
+    def _call_blocks_in_place(self, x, caches, position, cross_caches=None):
+        """Runs the blocks on the next positions, updates their caches and returns outputs."""
+        for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
+            x = block.call_in_place(x, cache, position, cross_cache)
+        return self._normalized(x)
+
     def _with_cross_caches(self, cross_caches):
         blocks = self.transformer_blocks
         return zip(blocks, cross_caches or [None] * len(blocks))

@@ -1,4 +1,4 @@
-"""Generation shared by the models: checks, the compiled function and masks."""
+"""Generation shared by the models: checks, lengths and masks."""
 
 import keras_hub
 import numpy as np
@@ -11,38 +11,6 @@ from rt_keras.ops.blocks import size
 SHORTEST_BUCKET = 64
 # Logits divided by a lower temperature could overflow float32.
 LOWEST_TEMPERATURE = 1e-30
-
-
-def make_generate_function(model, mask_name="padding_mask"):
-    """Creates the function that KerasHub's `generate` calls on a batch of prompts.
-
-    XLA compiles it on every device unless the model was compiled with `jit_compile=False`. Caches
-    are updated in place only with XLA. The function is compiled once for each shape of its inputs
-    and each bucket of the shortest prompt; see `bucket`.
-
-    Args:
-        model: a model with `generate_step(inputs, stop_token_ids, prefill_length=...)`.
-        mask_name: string, name of the input that is True at the prompt. Defaults to
-            `"padding_mask"`.
-
-    Returns:
-        A function of `(inputs, stop_token_ids)`.
-    """
-    step = model.generate_step
-    if not model.run_eagerly:
-        step = tf.function(step, jit_compile=model.jit_generate, autograph=False)
-
-    def generate(inputs, stop_token_ids=None):
-        check_sampler(model.sampler, model.backbone.vocabulary_size)
-        check_tokens(inputs, model.backbone.vocabulary_size)
-        mask = np.asarray(inputs[mask_name])
-        shortest = check_prompts(mask, mask_name)
-        if not len(mask):
-            return inputs
-        length = bucket(shortest, mask.shape[1]) if model.cached_decoding else None
-        return step(inputs, stop_token_ids=stop_token_ids, prefill_length=length)
-
-    return generate
 
 
 def check_prompts(mask, name="padding_mask"):

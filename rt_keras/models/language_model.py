@@ -2,22 +2,28 @@
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.models.generation import (
-    make_generate_function,
+    bucket,
+    check_prompts,
+    check_sampler,
+    check_tokens,
     pad_length,
     shortest_prompt,
     written_tokens,
 )
 from rt_keras.models.presets import Loadable
-from rt_keras.models.streaming import make_advance
+from rt_keras.models.shared_blocks import compiled_blocks
+from rt_keras.models.token_loop import TokenLoop, as_variables, draws_tokens, room_for
 from rt_keras.ops.blocks import size
+from rt_keras.ops.devices import has_tpu
 
 
-class LanguageModel(Loadable, ChunkedLoss):
+class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
     """Mixin of language models that computes logits of each next token and generates text.
 
     ```
@@ -94,10 +100,63 @@ class LanguageModel(Loadable, ChunkedLoss):
     # Generation.
 
     def make_generate_function(self):
-        """Returns the compiled function that `generate` calls; see `rt_keras.models.generation`."""
-        return self.compiled_function(
-            "generate", lambda: make_generate_function(self, f"{self.decoder_prefix}padding_mask")
+        """Returns the function that `generate` calls on a batch of prompts."""
+        return self._generate_tokens
+
+    def _generate_tokens(self, inputs, stop_token_ids=None):
+        """Checks and continues a batch of prompts; see `generate_step`.
+
+        If the sampler draws one token at a time, `TokenLoop` does. The prompts and the caches are
+        padded, so that prompts and texts of other lengths need few other programs.
+        """
+        ids_name, mask_name = self._input_names
+        check_sampler(self.sampler, self.backbone.vocabulary_size)
+        check_tokens(inputs, self.backbone.vocabulary_size)
+        mask = np.asarray(inputs[mask_name]).astype(bool)
+        shortest, width = check_prompts(mask, mask_name), mask.shape[1]
+        if not len(mask):
+            return inputs
+        self.backbone.check_length(width)
+        stops = None if stop_token_ids is None else tuple(stop_token_ids)
+        if self.cached_decoding and draws_tokens(self.sampler) and not has_tpu():
+            start = np.full([len(mask)], shortest - 1)
+            cache, encoded = self._read_prompts(inputs, shortest)
+            numbers = start, np.zeros_like(start), np.full_like(start, width), stops or (), width
+            tokens = self.continue_tokens(
+                inputs[ids_name], mask.sum(1), as_variables(cache), *numbers, encoded
+            )
+            return {ids_name: tokens, mask_name: written_tokens(tokens, mask, stops)}
+        step = self.compiled_function(
+            "generate", lambda: self.make_function_of_blocks(self.generate_step)
         )
+        length = bucket(shortest, width) if self.cached_decoding else None
+        return step(inputs, stop_token_ids=stops, prefill_length=length)
+
+    def _read_prompts(self, inputs, first):
+        """Returns the cache of the tokens of prompts before token `first`, and what is encoded."""
+        ids_name, mask_name = self._input_names
+        inputs = {name: x for name, x in inputs.items() if name != mask_name}
+        batch, width = inputs[ids_name].shape
+        room = room_for(width, batch)
+        tokens = tf.pad(tf.cast(inputs[ids_name], tf.int32), [[0, 0], [0, room - width]])
+
+        def start(inputs, first, length):
+            encoded = self._encode(inputs)
+            _, cache = self._start(inputs[ids_name], first, length, encoded, self.sampler)
+            return cache, encoded
+
+        read = self.compiled_function("prompts", lambda: self.make_function_of_blocks(start))
+        return read({**inputs, ids_name: tokens}, tf.constant(first), bucket(first, room))
+
+    @property
+    def _input_names(self):
+        """The names of the decoder's token ids and of their mask among the inputs."""
+        return [f"{self.decoder_prefix}{name}" for name in ("token_ids", "padding_mask")]
+
+    def states_in_place(self, tokens, caches, position, *encoded):
+        """See `TokenLoop`."""
+        with compiled_blocks(self.jit_generate):
+            return self.backbone.call_in_place(tokens, *encoded, caches, position)
 
     def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
         """Continues a batch of prompts.
@@ -122,7 +181,7 @@ class LanguageModel(Loadable, ChunkedLoss):
             A dictionary of the same two names: the prompts with the generated tokens, and a mask
             that is True up to the stop token.
         """
-        ids_name, mask_name = (f"{self.decoder_prefix}{x}" for x in ("token_ids", "padding_mask"))
+        ids_name, mask_name = self._input_names
         prompt = tf.cast(inputs[ids_name], tf.int32)
         mask = tf.cast(inputs[mask_name], tf.bool)
         self.backbone.check_length(prompt.shape[1])
@@ -140,10 +199,6 @@ class LanguageModel(Loadable, ChunkedLoss):
             model=self,
         )
         return {ids_name: tokens, mask_name: written_tokens(tokens, mask, stop_token_ids)}
-
-    def advance_function(self):
-        """Returns the compiled function that `stream` calls for a few tokens at a time."""
-        return self.compiled_function("stream", lambda: make_advance(self))
 
     def next_logits(self, tokens, cache, index, encoded=()):
         """Computes the logits of the next token, for a sampler.

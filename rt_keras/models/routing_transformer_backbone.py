@@ -179,6 +179,19 @@ class RoutingTransformerBackbone(DecoderBackbone):
         x = self.input_dropout(x, training=training)
         return self._call_blocks_with_cache(x, cache, position, count=count, training=training)
 
+    def call_in_place(self, token_ids, cache, position):
+        """Runs the model on one position as `call_with_cache` does, and updates the cache.
+
+        Args:
+            token_ids, position: see `call_with_cache`.
+            cache: the cache, with a `tf.Variable` in place of each tensor.
+
+        Returns:
+            Outputs, `[batch, length, hidden_dim]`.
+        """
+        x = self.embedding(token_ids, training=False, start=position)
+        return self._call_blocks_in_place(x, cache, position)
+
     @property
     def token_embedding(self):
         """The `keras_hub.layers.ReversibleEmbedding` of the tokens."""

@@ -4,7 +4,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.generation import bucket, read_chunks
+from rt_keras.models.generation import read_chunks
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
@@ -128,18 +128,7 @@ class RoutingTransformerCausalLM(Stateful, LanguageModel, keras_hub.models.Causa
         """
         if not self.cached_decoding:
             return ()
-
-        def read(tokens, count, max_length):
-            return self.prefill(tokens, count, max_length)[1]
-
-        compiled = self.compiled_function(
-            "prompt",
-            lambda: tf.function(
-                read, jit_compile=self.jit_generate, reduce_retracing=True, autograph=False
-            ),
-        )
-        width = token_ids.shape[1]
-        return compiled(token_ids[:, : bucket(count + 1, width)], tf.constant(count), width)
+        return self._read_prompts({"token_ids": token_ids}, count + 1)[0]
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
         """Runs the model on the next tokens, given the cache of the preceding ones.

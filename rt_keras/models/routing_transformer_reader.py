@@ -163,10 +163,8 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
         chunk = tf.pad(asked, [[0, 0], [0, bucket(count, 2**30) - count]])
         read_question = self.compiled_function(
             "question",
-            lambda: tf.function(
-                lambda *inputs: self.backbone.call_with_cache(*inputs[:3], count=inputs[3])[1],
-                jit_compile=self.jit_generate,
-                autograph=False,
+            lambda: self.make_function_of_blocks(
+                lambda *inputs: self.backbone.call_with_cache(*inputs[:3], count=inputs[3])[1]
             ),
         )
         # The first step of the answer reads the last token of the question.

@@ -311,6 +311,19 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         x = self.embedding(token_ids, training=False, start=position)
         return self._call_blocks_with_cache(x, cache, position, cross_caches)
 
+    def call_in_place(self, token_ids, cross_caches, cache, position):
+        """Runs the decoder on one position as `call_with_cache` does, and updates the cache.
+
+        Args:
+            token_ids, cross_caches, position: see `call_with_cache`.
+            cache: the cache, with a `tf.Variable` in place of each tensor.
+
+        Returns:
+            Outputs, `[batch, 1, hidden_dim]`.
+        """
+        x = self.embedding(token_ids, training=False, start=position)
+        return self._call_blocks_in_place(x, cache, position, cross_caches)
+
     def get_config(self):
         return {
             **super().get_config(),

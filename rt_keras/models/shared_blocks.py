@@ -1,10 +1,13 @@
-"""One traced function for all equal blocks of a model, without a compiler.
+"""One traced function for all equal blocks of a model.
 
 Outside XLA, a graph of 30 blocks holds the operations of each. Here it holds 30 calls of one
 function, whose arguments are the weights, so that a model is traced, optimized and saved in a
-fraction of the time. XLA compiles whole steps as before, and so do models on several replicas.
+fraction of the time. Inside `compiled_blocks`, XLA compiles these functions. Where XLA compiles a
+whole step, and on several replicas, nothing is shared.
 """
 
+import contextlib
+import contextvars
 import functools
 
 import keras
@@ -14,13 +17,26 @@ import tensorflow as tf
 from rt_keras.keras_internals import (
     all_layers_of,
     attach_mask,
+    compiled_by_xla,
     global_seed_state,
     in_stateless_scope,
     is_training,
     mask_of,
     without_autocast,
 )
-from rt_keras.ops.devices import runs_on_cpu_kernels
+from rt_keras.ops.devices import has_accelerator
+
+COMPILED = contextvars.ContextVar("compiled", default=False)
+
+
+@contextlib.contextmanager
+def compiled_blocks(jit_compile=True):
+    """Makes XLA compile the functions that equal blocks share, of calls inside this context."""
+    token = COMPILED.set(jit_compile)
+    try:
+        yield
+    finally:
+        COMPILED.reset(token)
 
 
 def share_equal_blocks(blocks, methods=("call",), never=()):
@@ -51,10 +67,11 @@ def _call(block, call, functions, never, *args, **kwargs):
             [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks)],
             arguments,
             is_training(),
+            COMPILED.get(),
         )
     )
     if name not in functions:
-        functions[name] = _Shared(block, call, arguments)
+        functions[name] = _Shared(block, call, arguments, COMPILED.get())
     shared = functions[name]
     # Each layer inside casts the weights to its own dtype.
     with without_autocast():
@@ -78,9 +95,13 @@ def _state(block):
 
 
 def _can_share():
-    """Returns whether operations that are created now are parts of a graph without XLA."""
-    in_graph = not tf.executing_eagerly() and not in_stateless_scope()
-    return in_graph and runs_on_cpu_kernels() and not tf.distribute.has_strategy()
+    """Returns whether operations that are created now are parts of a graph without XLA.
+
+    On an accelerator, functions are worth their calls only if XLA compiles them.
+    """
+    in_graph = not (tf.executing_eagerly() or in_stateless_scope() or compiled_by_xla())
+    worth_it = COMPILED.get() or not has_accelerator()
+    return in_graph and worth_it and not tf.distribute.has_strategy()
 
 
 class _Shared:
@@ -91,6 +112,7 @@ class _Shared:
         call: its own method `call`.
         arguments: tuple of the positional and the keyword arguments of its call, with `tf.Tensor`
             in place of each tensor.
+        jit_compile: bool, whether XLA compiles the function.
 
     Attributes:
         function: `tf.function` of the values of the block's variables, of the tensors among the
@@ -100,11 +122,13 @@ class _Shared:
             traced.
     """
 
-    def __init__(self, block, call, arguments):
+    def __init__(self, block, call, arguments, jit_compile):
         self.block, self.call, self.arguments, self.updated = block, call, arguments, []
         # Otherwise, TensorFlow would inline the calls.
-        own = {"_noinline": True}
-        self.function = tf.function(self._run, autograph=False, experimental_attributes=own)
+        own = None if jit_compile else {"_noinline": True}
+        self.function = tf.function(
+            self._run, jit_compile=jit_compile, autograph=False, experimental_attributes=own
+        )
 
     def _run(self, values, tensors, masks):
         for tensor, mask in zip(tensors, masks, strict=True):

@@ -95,35 +95,13 @@ def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prom
     yield from text.new(tokens[0, first:known])
     while index < width and not done:
         count = 1 if index == known else min(TOKENS_AT_ONCE, width - index)
-        tokens, cache = advance(tokens, cache, tf.constant(index), tf.constant(count))
+        tokens, cache = advance(tokens, cache, index, count)
         new = tokens[0, index : index + count].numpy().tolist()
         stops = [place for place, token in enumerate(new) if token in stop_token_ids]
         index, done = index + count, bool(stops)
         end = index - count + stops[0] if done else index
         yield from text.new(tokens[0, first:end])
     yield from text.rest()
-
-
-def make_advance(model):
-    """Creates the compiled function that generates `count` tokens at `index`.
-
-    Its cache holds all preceding tokens but the last.
-    """
-
-    def advance(tokens, cache, index, count):
-        def step(tokens, cache, index, left):
-            logits, _, cache = model.next_logits(tokens, cache, index)
-            token = model.sampler.get_next_token(model.sampler.compute_probabilities(logits))
-            here = tf.range(tokens.shape[1]) == index
-            tokens = tf.where(here, tf.cast(token, tokens.dtype)[:, None], tokens)
-            return tokens, cache, index + 1, left - 1
-
-        state = (tokens, cache, index, count)
-        return tf.while_loop(lambda *state: state[3] > 0, step, state)[:2]
-
-    return tf.function(
-        advance, jit_compile=model.jit_generate, reduce_retracing=True, autograph=False
-    )
 
 
 class TextChunks:

@@ -72,7 +72,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
         )
         blocks.append(block)
         warn_if_emulated(block.compute_dtype)
-    share_equal_blocks(blocks, ["call", "prefill", "call_with_cache"])
+    share_equal_blocks(blocks, ["call", "prefill", "call_with_cache", "call_in_place"])
     return blocks
 
 

@@ -10,6 +10,11 @@ def has_accelerator():
     return any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
 
 
+def has_tpu():
+    """Returns whether TensorFlow sees a TPU, for which XLA compiles whole steps."""
+    return bool(tf.config.list_physical_devices("TPU"))
+
+
 def runs_on_cpu_kernels():
     """Returns whether TensorFlow's own kernels compute the next operations, on a CPU.
 

@@ -11,8 +11,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.graph_generation import GraphGeneration
-from rt_keras.models.adapted.prompt_reading import weights_of
-from rt_keras.models.adapted.token_loop import TokenLoop, as_variables, draws_tokens
+from rt_keras.models.adapted.prompt_reading import PromptReading, weights_of
 from rt_keras.models.adapted.token_scores import TokenScores
 from rt_keras.models.generation import (
     check_prompts,
@@ -22,10 +21,11 @@ from rt_keras.models.generation import (
     written_tokens,
 )
 from rt_keras.models.shared_blocks import what_differs
+from rt_keras.models.token_loop import as_variables, draws_tokens
 from rt_keras.ops.blocks import places_of_rows, size
 
 
-class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
+class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
     """Mixin of adapted language models: generation with KerasHub's samplers.
 
     Prompts are read first; see `PromptReading`. Then a sampler continues all rows at once, each
@@ -71,17 +71,25 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
         hidden, cache = self._read(token_ids, cache, cache_update_index, count)
         return self.backbone.token_embedding(hidden, reverse=True), hidden, cache
 
+    def states_in_place(self, tokens, caches, position):
+        """See `TokenLoop`."""
+        programs = self._block_programs(in_place=True)
+        return self._run_blocks(programs, tokens, caches, position)[0]
+
     def _read(self, token_ids, cache, position, count=None):
         """Returns the hidden states of the next tokens, and the cache."""
+        programs = self._block_programs(in_place=False, jit_compile=False)
+        return self._run_blocks(programs, token_ids, cache, position, count)
+
+    def _run_blocks(self, programs, token_ids, cache, position, count=None):
+        """Returns the hidden states of the next tokens, and what the programs return as caches."""
         made_of = architecture(self.backbone)
         positions = places_of_rows(position, tf.range(size(token_ids, 1)))
         x = made_of.embed(self.backbone, token_ids, positions)
         rotations, caches = self._rotations(position, size(token_ids, 1)), []
-        programs = self._block_programs(in_place=False, jit_compile=False)
-        for number, block in enumerate(self.backbone.transformer_layers):
-            x, kept = programs[number](
-                *weights_of(block), x, cache[number], position, count, rotations[number]
-            )
+        blocks = zip(self.backbone.transformer_layers, programs, cache, rotations, strict=True)
+        for block, program, of_block, rotation in blocks:
+            x, kept = program(*weights_of(block), x, of_block, position, count, rotation)
             caches.append(kept)
         return getattr(self.backbone, made_of.layer_norm)(x), tuple(caches)
 
@@ -226,8 +234,8 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
 
     def _continued_by_tokens(self, tokens, cache, lengths, offset, ends, stops):
         """Continues prompts with a sampler that draws one token at a time."""
-        numbers = lengths, offset, ends, stops or (), (ends - lengths).max()
-        return self.continue_tokens(tokens, as_variables(cache), *numbers)
+        numbers = lengths - 1, offset, ends, stops or (), (ends - lengths).max()
+        return self.continue_tokens(tokens, lengths, as_variables(cache), *numbers)
 
     def _continued_by_search(self, tokens, cache, lengths, offset, ends, stops, hidden):
         """Continues prompts with a sampler that compares several continuations."""
@@ -235,7 +243,7 @@ class AdaptedCausalLM(GraphGeneration, TokenLoop, TokenScores):
         even = bool(np.all(lengths == lengths[0]) and np.all(offset == offset[0]))
         sample = self.compiled_function(
             f"sampling, {even=}",
-            lambda: self._compiled(functools.partial(self._sample, sampler, even)),
+            lambda: self.make_function(functools.partial(self._sample, sampler, even)),
         )
         return sample(
             int(lengths.max() + (ends - lengths).max()),

@@ -13,6 +13,7 @@ from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
 from rt_keras.models.shared_blocks import what_differs, without_names
+from rt_keras.models.token_loop import TokenLoop, room_for
 from rt_keras.ops.blocks import ceil_div, places_of_rows
 from rt_keras.ops.devices import has_accelerator
 
@@ -21,14 +22,10 @@ PROMPT_CHUNK = 1024
 # Number of chunks that pass through the blocks at once, each in a thread, because the loops of
 # sparse heads use only one processor.
 CHUNKS_AT_ONCE = min(os.cpu_count() or 1, 8)
-# A cache has room for twice as many positions as a text needs, rounded up to a power of two, so
-# that other texts need no other programs; beyond `LARGE_ROOM` positions of all rows, not for twice
-# as many.
-LEAST_ROOM, LARGE_ROOM = 1024, 2**14
 TRACING = threading.Lock()
 
 
-class PromptReading(Decoding):
+class PromptReading(Decoding, TokenLoop):
     """Mixin of adapted language models: chunked prefill of prompts of different lengths.
 
     Rows with the same number of chunks are read together. Each chunk passes through the model block
@@ -164,8 +161,8 @@ class PromptReading(Decoding):
         """Returns the function of each block.
 
         Args:
-            in_place: bool, whether the cache consists of variables, which are updated. Otherwise,
-                a function also returns the new cache.
+            in_place: bool, whether the cache consists of variables, which are updated. A function
+                then returns `()` in place of the new cache.
             jit_compile: bool, whether XLA compiles the functions. Defaults to None, for
                 `jit_generate`.
         """
@@ -201,44 +198,16 @@ class PromptReading(Decoding):
                 return x, found[0]
             for variable, value in zip(variables, tf.nest.flatten(found[0]), strict=True):
                 variable.assign(value)
-            return x
+            return x, ()
 
-        return self.compiled_function(name, lambda: self._compiled(run, jit_compile))
+        return self.compiled_function(name, lambda: self.make_function(run, jit_compile))
 
     def _read_one_by_one(self, parts, cache, with_hidden):
         """Reads single tokens, for heads that do not read chunks. All rows are at one position."""
-        function = self.compiled_function("reading, steps", lambda: self._compiled(self._read))
+        function = self.compiled_function("reading, steps", lambda: self.make_function(self._read))
         for tokens, position, _ in parts:
             hidden, cache[:] = function(tf.constant(tokens), tuple(cache), position[0])
             yield hidden
-
-    def _compiled(self, function, jit_compile=None):
-        if self.run_eagerly:
-            return function
-        jit_compile = self.jit_generate if jit_compile is None else jit_compile
-        # Otherwise, TensorFlow would inline the calls.
-        own = {"_noinline": True}
-        return tf.function(
-            function,
-            jit_compile=jit_compile,
-            reduce_retracing=False,
-            autograph=False,
-            experimental_attributes=None if jit_compile else own,
-        )
-
-
-def room_for(length, batch):
-    """Returns the number of positions that the cache of a text has room for.
-
-    Args:
-        length: int, number of positions that it needs.
-        batch: int, number of rows.
-
-    >>> room_for(30, 1), room_for(700, 1), room_for(700, 64)
-    (1024, 2048, 1024)
-    """
-    room = 1 << (length - 1).bit_length()
-    return max(2 * room if 2 * room * batch <= LARGE_ROOM else room, LEAST_ROOM)
 
 
 def weights_of(block):

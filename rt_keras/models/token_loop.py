@@ -1,0 +1,126 @@
+"""Decoding token by token: one program for equal blocks, called in a loop that is not compiled."""
+
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
+from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.ops.blocks import size
+
+# A cache has room for twice as many positions as a text needs, rounded up to a power of two, so
+# that other texts need no other programs; beyond `LARGE_ROOM` positions of all rows, not for twice
+# as many.
+LEAST_ROOM, LARGE_ROOM = 1024, 2**14
+
+
+class TokenLoop(CompiledFunctions):
+    """Mixin of language models: decoding token by token.
+
+    The caches of a call are variables, which the programs of the blocks update in place. They
+    belong to the call, so calls do not disturb one another.
+
+    A subclass defines `token_logits(hidden)` and `states_in_place(tokens, caches, position,
+    *encoded)`, which returns the hidden states of one token of each row, `[batch, 1, features]`,
+    and updates the caches.
+    """
+
+    def continue_tokens(
+        self, tokens, lengths, caches, start, offset, ends, stops, steps, encoded=()
+    ):
+        """Adds tokens to each row.
+
+        A row whose cache is shorter than its known tokens reads these first.
+
+        Args:
+            tokens: int `[batch, width]`.
+            lengths: int `[batch]`, number of known tokens in each row.
+            caches: nested variables, the cache of each block. They are updated.
+            start: int `[batch]`, number of tokens of each row in the caches, fewer than `lengths`.
+            offset: int `[batch]`, number of positions before the first token.
+            ends: int `[batch]`, number of tokens at which a row ends.
+            stops: int `[any]`, tokens of which each ends its row, if it is not a known token.
+            steps: int scalar, maximum number of tokens to read.
+            encoded: tuple of the arguments that the blocks take from an encoder. Defaults to `()`.
+
+        Returns:
+            int `[batch, width]`.
+        """
+        even = all(np.all(x == x[0]) for x in (start, offset))
+        loop = self.compiled_function(
+            f"tokens, {even=}", lambda: self.make_function(self._make_loop(even), False)
+        )
+        numbers = (tf.constant(x, tf.int32) for x in (start, offset, lengths, ends, stops, steps))
+        # Texts of other lengths use the same function.
+        width = tokens.shape[1]
+        tokens = tf.pad(tokens, [[0, 0], [0, room_for(width, 1) - width]])
+        return loop(tf.cast(tokens, tf.int32), caches, *numbers, encoded)[:, :width]
+
+    def advance_function(self):
+        """Returns the function that `stream` calls for a few tokens at a time."""
+
+        def advance(tokens, caches, index, count):
+            caches, index = as_variables(caches), np.array([index])
+            numbers = index - 1, np.zeros_like(index), index + count, (), count
+            return self.continue_tokens(tokens, index, caches, *numbers), caches
+
+        return advance
+
+    def _make_loop(self, even):
+        """Returns the function of `continue_tokens`. If `even`, all rows are at one position."""
+        choose = self.make_function(self._choose)
+
+        def loop(tokens, caches, start, offset, lengths, ends, stops, steps, encoded):
+            def goes_on(step, _, done):
+                return (step < steps) & ~tf.reduce_all(done)
+
+            def add_token(step, tokens, done):
+                # A row that has ended stays at its last position, for which there is room.
+                last = tf.minimum(start + step, ends - 1)
+                position = last + offset
+                token = tf.gather(tokens, last, axis=1, batch_dims=1)[:, None]
+                position = position[0] if even else position
+                chosen = choose(self.states_in_place(token, caches, position, *encoded))
+                place = start + step + 1
+                new = place >= lengths
+                written = tf.where(new & (place < ends), place, -1)
+                here = tf.range(size(tokens, 1)) == written[:, None]
+                tokens = tf.where(here, chosen[:, None], tokens)
+                stopped = new & tf.reduce_any(chosen[:, None] == stops, axis=1)
+                return step + 1, tokens, done | stopped | (place + 1 >= ends)
+
+            begin = tf.constant(0), tokens, start + 1 >= ends
+            return tf.while_loop(goes_on, add_token, begin, parallel_iterations=1)[1]
+
+        return loop
+
+    def _choose(self, hidden):
+        """Returns the next token of each row, int `[batch]`, from `[batch, 1, features]`."""
+        logits = self.token_logits(hidden)[:, 0]
+        probabilities = self.sampler.compute_probabilities(logits)
+        return tf.cast(self.sampler.get_next_token(probabilities), tf.int32)
+
+
+def as_variables(caches):
+    """Returns caches as variables, those that are variables already as they are."""
+    return tf.nest.map_structure(
+        lambda x: x if isinstance(x, tf.Variable) else tf.Variable(x, trainable=False), caches
+    )
+
+
+def draws_tokens(sampler):
+    """Returns whether a sampler draws one token at a time by KerasHub's loop."""
+    return type(sampler).__call__ is keras_hub.samplers.Sampler.__call__
+
+
+def room_for(length, batch):
+    """Returns the number of positions that the cache of a text has room for.
+
+    Args:
+        length: int, number of positions that it needs.
+        batch: int, number of rows.
+
+    >>> room_for(30, 1), room_for(700, 1), room_for(700, 64)
+    (1024, 2048, 1024)
+    """
+    room = 1 << (length - 1).bit_length()
+    return max(2 * room if 2 * room * batch <= LARGE_ROOM else room, LEAST_ROOM)
