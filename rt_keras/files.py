@@ -91,12 +91,9 @@ def whole_folder(path):
     """
     path = Path(path)
     check_new_folder(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as part:
-        inner = Path(part) / path.name
-        inner.mkdir()
-        yield inner
-        os.replace(inner, path)
+    with _folder_beside(path) as part:
+        yield part
+        os.replace(part, path)
 
 
 @contextlib.contextmanager
@@ -111,14 +108,21 @@ def new_files(folder):
     Yields:
         The `Path` of the folder to write to, next to `folder`.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as part:
-        inner = Path(part, folder.name)
-        inner.mkdir()
-        yield inner
+    with _folder_beside(folder) as part:
+        yield part
         (folder / SUMS).unlink(missing_ok=True)
-        shutil.copytree(inner, folder, copy_function=os.replace, dirs_exist_ok=True)
+        shutil.copytree(part, folder, copy_function=os.replace, dirs_exist_ok=True)
     write_sums(folder)
+
+
+@contextlib.contextmanager
+def _folder_beside(path):
+    """Yields a temporary folder of the same name on the same disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as outer:
+        part = Path(outer, path.name)
+        part.mkdir()
+        yield part
 
 
 def check_new_folder(path):

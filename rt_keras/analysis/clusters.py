@@ -5,9 +5,10 @@ import tensorflow as tf
 
 from rt_keras import progress
 from rt_keras.analysis.attention_map import text_of
-from rt_keras.callbacks.centroid_ema import cluster_use, routing_heads
+from rt_keras.callbacks.centroid_ema import cluster_use
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers.attention_calls import attention_calls
+from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.tables import table
 
 # Tokens that occur less often in a cluster are not characteristic of it.
@@ -38,7 +39,7 @@ def find(model, sequences, verbose=0):
     Raises:
         ValueError: if no head of the model has centroids.
     """
-    if not routing_heads(model):
+    if not heads_with_centroids(model):
         raise ValueError(
             "model must have heads with clusters, such as RoutingHeads, in a layer. It has none."
         )

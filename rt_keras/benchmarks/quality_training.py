@@ -15,8 +15,8 @@ from rt_keras.benchmarks.quality_heads import Sizes, heads_of_block, reach
 from rt_keras.benchmarks.quality_tasks import TASKS
 from rt_keras.benchmarks.runs import say
 from rt_keras.callbacks import CentroidEMA
-from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.layers import SinusoidalPositions, TokenShift, TransformerBlock
+from rt_keras.layers.centroids import heads_with_centroids
 
 HEADS = 4
 # Number of held-out batches in a test.
@@ -61,7 +61,7 @@ def train(settings):
         validation_data=batches(task, settings, held_out=True).take(TEST_BATCHES).cache(),
         shuffle=False,
         # The last one, so that the times of steps include the others.
-        callbacks=[*([CentroidEMA()] if routing_heads(model) else []), watch],
+        callbacks=[*([CentroidEMA()] if heads_with_centroids(model) else []), watch],
         verbose=0,
     ).history
     if not math.isfinite(history["val_nats"][-1]):

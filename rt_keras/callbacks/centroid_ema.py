@@ -126,7 +126,7 @@ class CentroidEMA(keras.callbacks.Callback):
         """
         super().set_model(model)
         # A shared layer has one state.
-        self._heads = list(dict.fromkeys(routing_heads(model)))
+        self._heads = list(dict.fromkeys(heads_with_centroids(model)))
         if not self._heads:
             raise ValueError("CentroidEMA needs a model with RoutingHeads. Found none.")
         for heads in self._heads:
@@ -252,11 +252,6 @@ class CentroidEMA(keras.callbacks.Callback):
             heads.average_counts.assign(tf.where(start, tf.ones_like(counts), counts))
             sums = tf.where(start[..., None], samples, heads.average_sums)
             heads.average_sums.assign(sums)
-
-
-def routing_heads(layer):
-    """Returns the `CentroidHeads` inside a layer, in the order of its layers."""
-    return heads_with_centroids(layer)
 
 
 def cluster_use(members):

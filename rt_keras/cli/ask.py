@@ -69,16 +69,10 @@ def _load_reader(args):
     from rt_keras.models.routing_transformer_reader_preprocessor import tokens_to_answer
 
     reader = options.load_that("--model", args.model, "answer", "a reader")
-    if not 0 <= args.top_p <= 1:
-        raise ValueError(f"--top-p must be from 0 to 1. Received: {args.top_p}")
+    options.check_range(args, "top_p", 0, 1)
     for question in args.questions:
         tokens_to_answer(question, reader.preprocessor)
-    most = reader.preprocessor.num_passages
-    if args.passages is not None and args.passages > most:
-        raise ValueError(
-            f"--passages must be at most {most}, the passages that the reader reads. "
-            f"Received: {args.passages}"
-        )
+    options.check_range(args, "passages", 1, reader.preprocessor.num_passages)
     sampler = keras_hub.samplers.GreedySampler()
     if args.top_p:
         # Without `k`, KerasHub would choose among the five likeliest tokens.

@@ -56,7 +56,7 @@ class DataSets:
         if name not in self:
             raise wrong_value("name", self.words, name)
         if name in self.folders and directory is None:
-            raise wrong_value("directory", f"the path to read for {name}", None)
+            raise wrong_value("directory (data.directory)", f"the path to read for {name}", None)
         if name not in self.folders and directory is not None:
             others = ", ".join(self.folders) or "other data"
             raise wrong_value("directory", f"None for {name}; it is for {others}", str(directory))

@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens
 from rt_keras.data.wav import decode_wavs
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.routing_transformer_audio_converter import (
     STRIDE,
     RoutingTransformerAudioConverter,
@@ -17,7 +18,7 @@ from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocessor):
+class RoutingTransformerSpeechRecognizerPreprocessor(KeptArguments, keras_hub.models.Preprocessor):
     """Converts sounds to features, and texts to labels.
 
     Args:
@@ -72,7 +73,7 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
                 f"{type(tokenizer).__name__} with padding {tokenizer.pad_token_id}"
             )
         self.tokenizer, self.audio_converter = tokenizer, audio_converter
-        self.sequence_length, self.label_length = sequence_length, label_length
+        self.keep_arguments({"sequence_length": sequence_length, "label_length": label_length})
 
     def call(self, x, y=None, sample_weight=None):
         samples, counts = self.samples(x)
@@ -123,10 +124,6 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
         """
         tokens = batch_of_tokens(self.tokenizer(y))[0].to_tensor()
         return tokens if self.label_length is None else fit_to(tokens, self.label_length)
-
-    def get_config(self):
-        names = ("sequence_length", "label_length")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def fit_to(values, length):

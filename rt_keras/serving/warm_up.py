@@ -52,7 +52,7 @@ def warm_up_requests(model_name, signatures, model):
     requests = []
     for name, function in signatures.items():
         names = inspect.signature(function.python_function).parameters
-        inputs = {x: values[x] for x in names if x != "state"}
+        inputs = {x: values[x] for x in names if x in values}
         if "state" in names:
             inputs |= signatures["new_state"](values["rows"])
         if name != "serving_default":

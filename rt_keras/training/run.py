@@ -9,7 +9,6 @@ import keras
 
 from rt_keras import files
 from rt_keras.callbacks import CentroidEMA
-from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_best import KeepBest
 from rt_keras.callbacks.keep_state import KeepState
@@ -19,6 +18,7 @@ from rt_keras.callbacks.stop_at_signal import caught_signals
 from rt_keras.callbacks.tensor_board import TensorBoard
 from rt_keras.callbacks.workers import Workers
 from rt_keras.data.arrivals import make_arrivals
+from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.training import config_checks, run_folder
 from rt_keras.training.batches import training_batches, validation_batches
 from rt_keras.training.experiment import Experiment, add_l2, make_optimizer, start_from
@@ -132,7 +132,7 @@ def _train(experiment, output, before, strategy, verbose):
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
         seconds = _fit(experiment, model, output, checkpoints, best, first_step, before, verbose)
-    tokens = new_steps * config.data.batch_size * task.tokens(experiment)
+    tokens = new_steps * config.data.batch_size * task.length(experiment)
     speed = tokens / seconds if new_steps else 0.0
     step, loss = best.values["step"], best.values["value"]
     if verbose and new_steps:
@@ -155,7 +155,7 @@ def _train(experiment, output, before, strategy, verbose):
 def _fit(experiment, model, output, checkpoints, best, first_step, before, verbose):
     """Trains a compiled model from a step on, and returns the seconds that this takes."""
     trainer, strategy = experiment.trainer, model.distribute_strategy
-    tokens = experiment.data.batch_size * experiment.task.tokens(experiment)
+    tokens = experiment.data.batch_size * experiment.task.length(experiment)
     arrivals = None
     # A TPU's batches may be read on other machines, which cannot write to a variable of this one.
     if trainer.strategy != "tpu":
@@ -235,7 +235,7 @@ def describe(experiment, model, first_step=0):
     """
     trainer, data, task = experiment.trainer, experiment.data, experiment.task
     size = f"{model.count_params():,} parameters ({task.kind})"
-    batch = f"{data.batch_size} x {task.tokens(experiment):,} tokens"
+    batch = f"{data.batch_size} x {task.length(experiment):,} tokens"
     if first_step >= trainer.steps:
         return (
             f"nothing left to train: the run of {size} on {data.name} has completed all of its "
@@ -298,7 +298,7 @@ def _callbacks(experiment, model, output, best, speed):
         speed,
         # Here, it shows the losses and the speed, without what later ones add to the epoch logs.
         keras.callbacks.ProgbarLogger(),
-        *([CentroidEMA(**vars(centroids))] if routing_heads(model) else []),
+        *([CentroidEMA(**vars(centroids))] if heads_with_centroids(model) else []),
         StopAtNaN(),
         best,
     ]

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
-from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
+from rt_keras.layers.centroids import heads_with_centroids
 from tests.ops.reference import normalize
 from tests.processes import found_on_two_replicas
 
@@ -68,14 +68,12 @@ def make_step(model, callback, strategy=None, jit_compile=None, update_inside=Tr
             loss = tf.reduce_mean(model(batch, training=True) ** 2) + sum(model.losses)
         gradients = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply(gradients, model.trainable_variables)
-        if update_inside:
-            callback.update_centroids()
+        return callback.update_centroids() if update_inside else None
 
     @tf.function(jit_compile=jit_compile)
     def step(batch):
-        strategy.run(train, [batch]) if strategy else train(batch)
-        if not update_inside:
-            callback.update_centroids()
+        members = strategy.run(train, [batch]) if strategy else train(batch)
+        return members if update_inside else callback.update_centroids()
 
     model.optimizer.build(model.trainable_variables)
     return step
@@ -205,25 +203,13 @@ def test_updates_are_those_of_the_loop(update, share_qk):
 @pytest.mark.slow
 def test_a_custom_training_loop_that_is_compiled():
     model, data = make_model(), make_data(batches=3)
-    callback = CentroidEMA(decay=0.8)
-    expected, _ = follow(state(model), data, callback)
+    callback, total = CentroidEMA(decay=0.8), 0
+    expected, members = follow(state(model), data, callback)
     step = make_step(model, callback, jit_compile=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         for batch in batches_of(data):
-            step(batch)
-    assert_close(state(model), expected)
-
-
-def test_an_eager_loop_gets_the_members():
-    model, data = make_model(), make_data(batches=2)
-    callback = CentroidEMA(decay=0.8)
-    expected, members = follow(state(model), data, callback)
-    callback.set_model(model)
-    total = 0
-    for batch in batches_of(data):
-        model(batch, training=True)
-        total += callback.update_centroids()[0]
+            total += step(batch)[0]
     np.testing.assert_array_equal(total, members)
     assert_close(state(model), expected)
 
@@ -396,29 +382,8 @@ def test_every_routing_layer_is_found_and_logged():
     kinds = ("fullest", "empty", "entropy", "load_bias")
     names = {f"routing_{i}_{kind}" for i in range(3) for kind in kinds}
     assert names == {name for name in history if name.startswith("routing")}
-    assert routing_heads(model) == given
+    assert heads_with_centroids(model) == given
     assert all(heads.updates == 1 for heads in given)
-
-
-@pytest.mark.slow
-def test_training_without_the_callback_warns_once():
-    model, data = make_model(), make_data(batches=2)
-    message = "routing.*nothing updates its centroids.*CentroidEMA.*fit.*update_centroids"
-    with pytest.warns(UserWarning, match=message) as found:
-        fit(model, data, epochs=2)
-        model.compile("sgd", "mse", jit_compile=False)
-        fit(model, data)
-    assert len([x for x in found if "centroids" in str(x.message)]) == 1
-
-
-def test_evaluation_and_prediction_collect_nothing():
-    model, data = make_eager_model(), make_data(batches=1)
-    fit(model, data, CentroidEMA())
-    before = state(model)
-    model.evaluate(data, np.zeros((len(data["query"]), HEADS, LENGTH, 1)), verbose=0)
-    model.predict(data, verbose=0)
-    assert not model.get_layer("routing").member_counts.numpy().any()
-    assert_close(state(model), before)
 
 
 @pytest.mark.parametrize(

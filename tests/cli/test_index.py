@@ -21,7 +21,7 @@ def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
     assert f"the index {tmp_path / 'index'} has {len(passages)} passages: " in output
     assert run(*command)[:2] == (0, output)
     status, _, error = run(*command, "--overlap", 4)
-    assert_one_line(status, error, "an index of another overlap")
+    assert_one_line(status, error, "holds packed data whose overlap is")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_sets_are_known_by_their_names():
     "name, directory, message",
     [
         ("imdb", None, "name must be one of these. Received: name='imdb'"),
-        ("enwik8", None, "directory must be the path to read for enwik8. Received: directory=None"),
+        ("enwik8", None, ".data.directory. must be the path to read for enwik8. Received: "),
         ("mnist", "x", "must be None for mnist; it is for text_folder, enwik8. .*directory='x'"),
         ("python_source", "x", "directory must be None for python_source; "),
     ],

@@ -1,7 +1,6 @@
 import pytest
 
 from rt_keras.data import load_question_answers
-from rt_keras.data.question_answers import document_sets
 from tests.data.test_kilt import LINES
 from tests.data.test_question_folder import EMPTY, WHOLE, decoded, write
 
@@ -18,13 +17,6 @@ def test_questions_of_a_folder_in_a_fixed_order(folder):
     found = [decoded(example) for example in examples.as_numpy_iterator()]
     assert WHOLE in found and {"question": "8?", **EMPTY} in found and len(found) == 10
     assert [decoded(example) for example in examples.as_numpy_iterator()] == found
-
-
-def test_questions_of_kilt(folder):
-    examples = load_question_answers("kilt", "validation", folder, data_dir=folder)
-    found = {x["question"].decode(): decoded(x) for x in examples.as_numpy_iterator()}
-    sets = document_sets(found["Why is the sky blue?"]["documents"])
-    assert sets == [{"12"}, {"7", "12"}, set()]
 
 
 def test_a_missing_split_says_which_file_it_needs(folder):

@@ -1,8 +1,5 @@
 import json
 import os
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -51,6 +48,9 @@ def test_an_interruption_loses_one_shard_at_most(packed, tmp_path, stop):
     folder = tmp_path / "interrupted"
     with pytest.raises(KeyboardInterrupt):
         shards.write(folder, {"unit": "letters"}, items, save, ".txt", 6)
+    if (folder / "manifest.json").exists():
+        with pytest.raises(ValueError, match="interrupted is incomplete; pack the same letters"):
+            shards.read_finished(folder, "letters")
     read = []
 
     def rest(first):
@@ -138,22 +138,15 @@ def test_other_contents_are_refused(packed, tmp_path):
         shards.read_finished(tmp_path / "nowhere", "letters")
 
 
-def test_the_second_of_two_packers_waits_and_items_are_read_once(packed, tmp_path, monkeypatch):
-    waiting, write, reads = threading.Event(), sys.stderr.write, []
-    monkeypatch.setattr(
-        sys.stderr, "write", lambda text: ("waiting for " in text and waiting.set()) or write(text)
-    )
+def test_the_second_of_two_packers_waits_and_reads_nothing(packed, tmp_path, monkeypatch):
+    folder, lock = tmp_path / "two", shards.files.locked
 
-    def items(first):
-        for item in ITEMS[first:]:
-            reads.append(item)
-            # The first of the two writes nothing before the other waits.
-            assert waiting.wait(60)
-            yield item
+    def locked_by_the_first(folder, wait):
+        assert wait
+        monkeypatch.setattr(shards.files, "locked", lock)
+        write(folder)
+        return lock(folder, wait)
 
-    def pack(_):
-        shards.write(tmp_path / "two", {"unit": "letters"}, items, save, ".txt", 6)
-
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(pack, range(2)))
-    assert reads == ITEMS and files_of(tmp_path / "two") == files_of(packed)
+    monkeypatch.setattr(shards.files, "locked", locked_by_the_first)
+    shards.write(folder, {"unit": "letters"}, None, save, ".txt", 6)
+    assert files_of(folder) == files_of(packed)

@@ -1,7 +1,4 @@
 import argparse
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tensorflow_datasets as tfds
@@ -65,29 +62,19 @@ def test_a_download_that_fails_and_no_such_set(tmp_path):
 
 
 def test_what_another_process_prepares_is_waited_for_and_prepared_once(
-    tmp_path, books, capfd, monkeypatch
+    tmp_path, books, capsys, monkeypatch
 ):
-    waiting, write = threading.Event(), sys.stderr.write
-    # The first to prepare waits until the other says that it waits.
-    monkeypatch.setattr(
-        sys.stderr, "write", lambda text: ("waiting for " in text and waiting.set()) or write(text)
-    )
-    others = [TextFolder(books, data_dir=tmp_path) for _ in range(2)]
-    for builder in others:
+    first, second = (TextFolder(books, data_dir=tmp_path) for _ in range(2))
+    lock = tfds_sets.files.locked
 
-        def prepare(own=builder.download_and_prepare):
-            assert waiting.wait(timeout=60)
-            own()
+    def locked_by_the_first(folder, wait):
+        assert wait
+        first.download_and_prepare()
+        return lock(folder, wait)
 
-        monkeypatch.setattr(builder, "download_and_prepare", prepare)
-    with ThreadPoolExecutor() as threads:
-        builders = list(threads.map(tfds_sets.prepare, others))
-    for builder in builders:
-        assert len(list(tfds_sets.read(builder, "train"))) == 3
-    shown = capfd.readouterr().err
-    assert shown.count("preparing text_folder") == 1 and "waiting for " in shown
-    tfds_sets.prepare(TextFolder(books, data_dir=tmp_path))
-    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(tfds_sets.files, "locked", locked_by_the_first)
+    assert len(list(tfds_sets.read(tfds_sets.prepare(second), "train"))) == 3
+    assert "preparing" not in capsys.readouterr().err
 
 
 def test_identity_and_folder_of_a_split(tmp_path):

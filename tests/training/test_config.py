@@ -27,13 +27,6 @@ def test_overrides_win_over_the_file_and_take_yaml_values():
     assert config.trainer.jit_compile is False
 
 
-def test_whole_numbers_may_have_an_exponent():
-    config = config_lib.load_config("quickstart", ["data.batch_size=1e11", "trainer.seed=2E3"])
-    assert (config.data.batch_size, config.trainer.seed) == (10**11, 2000)
-    with pytest.raises(ValueError, match="seed is 0.1 .*an integer of at least 0"):
-        config_lib.load_config("quickstart", ["trainer.seed=1e-1"])
-
-
 PAIRS = {"data.name": "pairs_folder"}
 SEQ_2_SEQ = {**PAIRS, "model.kind": "seq_2_seq_lm", "model.num_encoder_layers": 1}
 IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
@@ -50,15 +43,10 @@ STATEFUL = {"trainer.stateful": True}
         ("optimizer.learning_rat=1", "learning_rat;.*nearest known key is optimizer.learning_rate"),
         ("learning_rate=1", "nearest known key is optimizer.learning_rate"),
         ("model.num_clusters=4", "there are model.routing.num_clusters, model.local_routing"),
-        ("model.routing=4", "model.routing is a section"),
         ("trainer.steps", "section.key=value"),
         ("=3", "override '=3' must have the form section.key=value"),
-        ("model.local={a: 2, a: 3}", "'model.local={a: 2, a: 3}' is not .*: the key 'a' is given"),
-        ("optimizer.learning_rate=fast", "learning_rate is 'fast'.*a number above 0"),
         ("optimizer.name=sgd", "optimizer.name is 'sgd'.*adam, adamw, adafactor"),
-        ("model.routing.num_clusters=0", "num_clusters is 0.*at least 1"),
         ("trainer.steps=[1", "'trainer.steps=\\[1' is not valid YAML"),
-        ("data.directory=[a, b]", "data.directory is .*text, or null"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(override, message):
@@ -128,19 +116,12 @@ def test_values_that_do_not_go_together_are_named(values, message):
         config_lib.make_config(values)
 
 
-def test_a_wrong_key_in_a_file_is_named(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("model: {routing: {windw_size: 8}}")
-    with pytest.raises(ValueError, match="nearest known key is model.routing.window_size"):
-        config_lib.load_config(path)
-
-
 @pytest.mark.parametrize(
     "values, message",
     [
         ({"tokenizer.name": "word_piece"}, "tokenizer.vocabulary must name a file"),
         ({"tokenizer.name": "words", "tokenizer.vocabulary": "no/such"}, "no/such'?, not a file"),
-        ({"data.name": "text_folder"}, "data.directory must name the folder"),
+        ({"data.name": "text_folder"}, "data.directory. must be the path to read for text_folder"),
         ({"trainer.strategy": "tpu"}, "trainer.tpu_address must be set"),
     ],
 )

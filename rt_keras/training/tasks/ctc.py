@@ -40,9 +40,6 @@ class CTCTask(TextTask):
     examples = "recordings"
     generates = "transcription"
 
-    def tokens(self, experiment):
-        return experiment.data.sequence_length
-
     def preprocessor_options(self, experiment):
         data, num_mel_bins = experiment.data, experiment.model.speech.num_mel_bins
         return {

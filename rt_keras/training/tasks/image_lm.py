@@ -29,8 +29,11 @@ class ImageLMTask(Task):
         return PIXEL_VALUES
 
     def stacks(self, experiment):
-        length = self.predictions(experiment)
-        return [("the number of values in an image", length, experiment.model.num_layers)]
+        layers = experiment.model.num_layers
+        return [("the number of values in an image", self.length(experiment), layers)]
+
+    def length(self, experiment):
+        return math.prod(experiment.model.image.shape)
 
     def check(self, experiment):
         if experiment.model.hparams is not None:

@@ -59,9 +59,6 @@ class RetrieverTask(TextTask):
         model.question_length = experiment.data.question_length
         return model
 
-    def tokens(self, experiment):
-        return experiment.data.sequence_length
-
     def load_split(self, data, split, preprocessor=None):
         questions = data_lib.load_question_answers(data.name, split, data.directory, data.data_dir)
         # The other splits need none: there, a question is compared with all passages.

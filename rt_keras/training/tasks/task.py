@@ -77,14 +77,9 @@ class Task:
         """
         raise NotImplementedError
 
-    def predictions(self, experiment):
-        """Returns the number of labels that the model predicts for one example."""
-        _, labels, _ = self.example_spec(experiment, batch_size=1)
-        return math.prod(labels.shape)
-
-    def tokens(self, experiment):
-        """Returns the number of tokens in one example, for the speed. Defaults to `predictions`."""
-        return self.predictions(experiment)
+    def length(self, experiment):
+        """Returns the number of tokens in one example."""
+        raise NotImplementedError
 
     def make_model(self, experiment):
         """Creates the model of an experiment; see `Experiment.make_model`."""
@@ -100,11 +95,8 @@ class Task:
         """Raises a ValueError if values of a configuration are incompatible in this task."""
 
     def check_sources(self, experiment):
-        """Raises a ValueError if a configuration does not name a file that training needs."""
-        data = experiment.data
-        if data.name in self.data_sets.folders and data.directory is None:
-            path = "file" if data.name == self.file_set else "folder"
-            raise ValueError(f"data.directory must name the {path} for data {data.name}")
+        """Raises an error if a configuration does not name a file that training needs."""
+        self.make_builder(experiment.data)
 
     def data_named(self, name, used=None):
         """Returns keys of the `data` section for a data set, or for a folder or file of examples.

@@ -75,17 +75,6 @@ def test_low_rank_updates_are_trained_and_saved(settings, model, tmp_path):
     assert scores[1] < scores[0]
 
 
-@pytest.mark.weekly
-def test_low_rank_updates_are_resumed(settings, tmp_path):
-    config = make_config(settings)
-    train(config, tmp_path / "whole", verbose=0)
-    train(make_config({**settings, "trainer.steps": 2}), tmp_path / "parts", verbose=0)
-    train(config, tmp_path / "parts", resume=True, verbose=0)
-    whole, parts = (load_model(tmp_path / name) for name in ("whole", "parts"))
-    for first, second in zip(whole.weights, parts.weights, strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -50,19 +50,6 @@ def packed_folders(settings):
     return sorted(Path(settings["data.data_dir"]).glob("text_folder/texts-*/packed-train-*"))
 
 
-@pytest.mark.slow
-def test_batches_start_at_any_step_and_workers_share_them(folder):
-    experiment = Experiment(make_config({**folder, "trainer.seed": 5}))
-
-    def labels(**options):
-        batches = experiment.training_batches(**options)
-        return np.stack([labels for _, labels, _ in batches.take(4)])
-
-    whole = labels()
-    np.testing.assert_array_equal(labels(first_step=2)[:2], whole[2:])
-    np.testing.assert_array_equal(labels(share=(1, 2)), whole[:, 1:])
-
-
 def test_a_split_is_packed_once_for_its_documents_and_vocabulary(
     folder, tmp_path, word_piece_vocabulary
 ):

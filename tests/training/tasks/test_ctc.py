@@ -78,7 +78,7 @@ def test_the_preprocessor_fits_the_model(settings):
     made, model = new_model({**settings, "data.label_length": 7})
     assert type(model) is TASK.model_class and model.backbone.num_mel_bins == 8
     assert (made.preprocessor.sequence_length, made.preprocessor.label_length) == (10, 7)
-    assert made.task.tokens(made) == 10
+    assert made.task.length(made) == 10
 
 
 def test_recordings_are_joined_to_fill_sequences(settings):
