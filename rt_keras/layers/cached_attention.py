@@ -67,7 +67,6 @@ class CachedAttention:
         """
         self._check_cached()
         outputs, caches, last = [], [], {}
-        options = {"use_causal_mask": True, "training": False}
 
         def convolve(role, x):
             last[role] = self._convolution_of(role).make_cache(x, count)
@@ -75,8 +74,9 @@ class CachedAttention:
 
         handed_out = self._hand_out(*self._project(inputs, inputs, inputs, convolve=convolve))
         for (group, arguments), gates in zip(handed_out, self._hand_out_gates(inputs)):
-            caches.append(group.make_cache(*arguments, count, max_length, **gates))
-            outputs.append(group(*arguments, **options, **gates))
+            output, cache = group.prefill(*arguments, count, max_length, **gates)
+            outputs.append(output)
+            caches.append(cache)
         return self._merge(outputs), self._joined(caches, last)
 
     def call_with_cache(self, inputs, cache, position, count=None, training=False):

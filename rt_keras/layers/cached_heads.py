@@ -35,6 +35,14 @@ class CachedHeads:
         Returns:
             A dictionary of tensors.
         """
+        if not isinstance(max_length, int):
+            return self._empty_cache(batch, max_length, key_depth, value_depth)
+        # Computed for one row, outside the graph: all rows are alike.
+        with tf.init_scope():
+            cache = self._empty_cache(1, max_length, key_depth, value_depth)
+        return tf.nest.map_structure(lambda row: _rows(row.numpy(), batch), cache)
+
+    def _empty_cache(self, batch, max_length, key_depth, value_depth):
         query, key, value = (
             tf.zeros([batch, heads, 1, depth], self.compute_dtype)
             for heads, depth in (
@@ -48,6 +56,19 @@ class CachedHeads:
             gates = tf.zeros([batch, self.num_heads, 1, number], self.compute_dtype)
         key = None if self.share_qk else key
         return self.make_cache(query, value, key, 0, max_length, gates)
+
+    def prefill(self, query, value, key, count, max_length, gates=None):
+        """Computes the causal outputs of the first positions, and their cache.
+
+        Args:
+            query, value, key, count, max_length, gates: see `make_cache`.
+
+        Returns:
+            `[batch, heads, length, value_depth]`, and the cache.
+        """
+        gates = {} if gates is None else {"gates": gates}
+        output = self(query, value, key, use_causal_mask=True, training=False, **gates)
+        return output, self.make_cache(query, value, key, count, max_length, **gates)
 
     def make_cache(self, query, value, key, count, max_length, gates=None):
         """Returns the cache after the first positions.
@@ -221,3 +242,10 @@ class CachedHeads:
                 f"{self._described()} cannot be decoded with a cache: each output depends on the "
                 "whole sequence. Call the layer on all positions so far instead."
             )
+
+
+def _rows(row, batch):
+    """Repeats `[1, ...]` to `[batch, ...]`, without a large constant if all elements are equal."""
+    if row.size and (row == row.flat[0]).all():
+        return tf.fill([batch, *row.shape[1:]], tf.constant(row.flat[0], row.dtype))
+    return tf.repeat(row, batch, axis=0)

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.replica_number import replica_number
-from rt_keras.ops.blocks import fold_heads, repeat_heads
+from rt_keras.ops.blocks import fold_heads, move_axis, pad_axis, repeat_heads, sizes
+from rt_keras.ops.lengths import larger
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
 
 
@@ -170,20 +171,20 @@ class Centroids:
 
     def _sample(self, vectors, mask):
         """Returns vectors at random positions without padding, one for each cluster."""
-        shape = tf.shape(vectors)
-        noise = keras.random.uniform([shape[0] * shape[2]], seed=self.seed_generator)
+        batch, heads, length, depth = sizes(vectors)
+        noise = keras.random.uniform([batch * length], seed=self.seed_generator)
         if mask is not None:
             noise += tf.reshape(tf.cast(mask, noise.dtype), [-1])
         # An empty batch is padded to one position of zeros.
-        missing = 1 - tf.minimum(tf.size(noise), 1)
-        positions = tf.pad(tf.argsort(noise, direction="DESCENDING"), [[0, missing]])
-        found = tf.size(noise) if mask is None else tf.reduce_sum(tf.cast(mask, tf.int32))
+        found = batch * length
+        missing = larger(1 - found, 0)
+        positions = pad_axis(tf.math.top_k(noise, found).indices, 0, 0, missing)
+        if mask is not None:
+            found = tf.reduce_sum(tf.cast(mask, tf.int32))
         # If there are fewer positions than clusters, some are used several times.
         positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
-        by_position = tf.reshape(
-            tf.transpose(vectors, [1, 0, 2, 3]), [shape[1], shape[0] * shape[2], shape[3]]
-        )
-        by_position = tf.pad(by_position, [[0, 0], [0, missing], [0, 0]])
+        by_position = tf.reshape(move_axis(vectors, 1, 0), [heads, batch * length, depth])
+        by_position = pad_axis(by_position, 1, 0, missing)
         return tf.stop_gradient(tf.gather(by_position, positions, axis=1))
 
 

@@ -109,15 +109,20 @@ class GatedDeltaHeads(HeadGroup):
         )
         return self._gated(output, gates)
 
-    def prefill_cache(self, *, count, max_length, gates=None, **vectors):
-        _, state = gated_delta_rule(
+    def prefill(self, query, value, key, count, max_length, gates=None):
+        vectors = {"query": query, "key": key, "value": value}
+        output, state = gated_delta_rule(
             **self._arguments(vectors, gates),
             block_size=self.block_size,
-            key_mask=tf.range(size(vectors["query"], 2))[None] < count,
+            key_mask=tf.range(size(query, 2))[None] < count,
             return_state=True,
         )
         last = {name: last_vectors(x, count, self.kernel_size - 1) for name, x in vectors.items()}
-        return {"state": state, **(last if self.kernel_size > 1 else {})}
+        cache = {"state": state, **(last if self.kernel_size > 1 else {})}
+        return self._gated(output, gates), cache
+
+    def prefill_cache(self, **inputs):
+        return self.prefill(**inputs)[1]
 
     def decode_step(self, *, cache, position, count=None, gates=None, **vectors):
         arguments = self._arguments(vectors, gates, cache=cache)

@@ -210,11 +210,11 @@ class Projections:
         head = value_head = key_head = 0
         for group in self.head_groups:
             count = group.num_heads // self._shared_by
-            query = queries[:, head : head + group.num_heads]
-            value = values[:, value_head : value_head + count]
+            query = _part(queries, 1, head, group.num_heads)
+            value = _part(values, 1, value_head, count)
             key = None
             if not group.share_qk:
-                key = keys[:, key_head : key_head + count]
+                key = _part(keys, 1, key_head, count)
                 key_head += count
             yield group, (query, value, key)
             head, value_head = head + group.num_heads, value_head + count
@@ -230,13 +230,20 @@ class Projections:
             if not units:
                 yield {}
                 continue
-            of_group = gates[..., first : first + units]
+            of_group = _part(gates, 2, first, units)
             yield {"gates": _heads_first(_split_heads(of_group, group.num_heads))}
             first += units
 
 
 def _by_heads(constraint, shape):
     return None if constraint is None else HeadConstraint(constraint, shape)
+
+
+def _part(x, axis, first, count):
+    """Returns `count` entries of an axis; `x` itself if these are all, without an operation."""
+    if x.shape[axis] == count:
+        return x
+    return x[(slice(None),) * axis + (slice(first, first + count),)]
 
 
 def _split_heads(x, heads):

@@ -13,6 +13,7 @@ from rt_keras.layers.transformer_block import refuse_unused
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import Loadable
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
+from rt_keras.models.shared_blocks import new_caches
 from rt_keras.models.transformer_blocks import (
     config_of_groups,
     config_of_options,
@@ -107,7 +108,7 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
         Returns:
             Nested dictionaries and tuples of tensors with the batch on axis 0.
         """
-        return tuple(block.new_cache(batch, max_length) for block in self.transformer_blocks)
+        return new_caches(self.transformer_blocks, batch, max_length)
 
     def _prefill_blocks(self, x, count, max_length, cross_caches=None):
         """Runs the blocks on the first positions and returns outputs and the blocks' caches."""

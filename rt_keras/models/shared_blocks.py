@@ -169,6 +169,21 @@ def _power_gradient(op, upstream):
     return tape.gradient(power, [x, exponent], upstream)
 
 
+def new_caches(blocks, batch, max_length):
+    """Returns an empty cache of each block, in a tuple. Equal blocks share theirs.
+
+    Args:
+        blocks: list of layers with `new_cache(batch, max_length)`.
+        batch: int or scalar tensor, number of rows.
+        max_length: int, maximum number of positions.
+    """
+    names, caches = [str(what_differs(block)) for block in blocks], {}
+    for name, block in zip(names, blocks):
+        if name not in caches:
+            caches[name] = block.new_cache(batch, max_length)
+    return tuple(caches[name] for name in names)
+
+
 def what_differs(block):
     """Returns what determines the operations of a block, equal for blocks that share a function."""
     layers = [block, *all_layers_of(block)]

@@ -137,19 +137,19 @@ def merge_sets(*found, return_logsumexp=False):
         `[batch, heads, queries]`.
     """
     outputs, logsumexps = zip(*found)
-    logsumexps = tf.stack(logsumexps)
-    output = _sum_of_shares(tf.nn.softmax(logsumexps, axis=0), *outputs)
-    return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
+    logsumexps = tf.stack(logsumexps, axis=-1)
+    output = _sum_of_shares(tf.nn.softmax(logsumexps), *outputs)
+    return (output, tf.reduce_logsumexp(logsumexps, axis=-1)) if return_logsumexp else output
 
 
 @tf.custom_gradient
 def _sum_of_shares(shares, *outputs):
     """Sums outputs with shares. The gradient keeps no products."""
-    parts = tf.unstack(tf.cast(shares, outputs[0].dtype)[..., None], num=len(outputs))
+    parts = tf.split(tf.cast(shares, outputs[0].dtype), len(outputs), axis=-1)
 
     def gradients(upstream):
         of_shares = [tf.reduce_sum(tf.cast(upstream * x, shares.dtype), axis=-1) for x in outputs]
-        return tf.stack(of_shares), *[part * upstream for part in parts]
+        return tf.stack(of_shares, axis=-1), *[part * upstream for part in parts]
 
     return tf.add_n([part * x for part, x in zip(parts, outputs)]), gradients
 

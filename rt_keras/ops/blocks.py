@@ -35,9 +35,11 @@ def move_axis(x, source, destination):
 
 def pad_axis(x, axis, before, after, fill=0):
     """Pads one axis of `x` with a constant."""
+    if not (tf.is_tensor(before) or tf.is_tensor(after) or before or after):
+        return x
     paddings = [[0, 0]] * x.shape.rank
     paddings[axis] = [before, after]
-    return tf.pad(x, paddings, constant_values=tf.cast(fill, x.dtype))
+    return tf.pad(x, paddings, constant_values=fill and tf.cast(fill, x.dtype))
 
 
 def repeat_heads(x, heads, axis=1):
@@ -126,7 +128,7 @@ def with_a_position(attend, arguments):
             if arguments.get(name) is not None
         }
     found = attend({**arguments, **added})
-    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
+    return tf.nest.map_structure(lambda x: x[:, :, :length], found) if added else found
 
 
 def shift_left(x, axis):
@@ -150,7 +152,9 @@ def split_blocks(x, num_blocks, block_size, fill=0):
 
 def join_blocks(x, length):
     """Joins `[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
-    return flatten_blocks(x)[:, :, :length]
+    x = flatten_blocks(x)
+    is_all = not tf.is_tensor(length) and x.shape[2] == length
+    return x if is_all else x[:, :, :length]
 
 
 def flatten_blocks(x):

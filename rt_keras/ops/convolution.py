@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, places_of_rows, size, take_places
+from rt_keras.ops.blocks import pad_axis, places_of_rows, size, sizes, take_places
 
 
 def causal_convolution(x, kernel, *, mask=None, before=None):
@@ -60,11 +60,13 @@ def _convolved(x, kernel):
 
 
 def _shifts(x, length, starts):
-    return [x[:, :, start : start + length] for start in starts]
+    batch, heads, _, depth = sizes(x)
+    return [tf.slice(x, [0, 0, start, 0], [batch, heads, length, depth]) for start in starts]
 
 
 def _weighted(parts, kernel):
-    return tf.add_n([part * kernel[:, shift, None] for shift, part in enumerate(parts)])
+    kernels = tf.unstack(tf.expand_dims(kernel, 2), axis=1)
+    return tf.add_n([part * of_shift for part, of_shift in zip(parts, kernels, strict=True)])
 
 
 def last_vectors(x, count, number, before=None):

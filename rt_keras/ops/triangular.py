@@ -45,19 +45,22 @@ def solve_unit_triangular(matrix, right):
 def _inverse(matrix):
     """Computes the inverse of I + L; see `solve_unit_triangular`."""
     *shape, _, size = sizes(matrix)
-    padding = 2 ** (size - 1).bit_length() - size
+    padding = max(2 ** (size - 1).bit_length(), 2) - size
     matrix = tf.pad(matrix, [[0, 0]] * len(shape) + [[0, padding]] * 2)
-    width, count = 1, size + padding
-    # The inverses of the blocks along the diagonal, [..., blocks, width, width].
-    blocks = tf.ones([*shape, count, 1, 1], matrix.dtype)
-    while count > 1:
-        starts = range(0, size + padding, 2 * width)
-        below = tf.stack(
-            [matrix[..., i + width : i + 2 * width, i : i + width] for i in starts], axis=-3
-        )
-        first, second = blocks[..., 0::2, :, :], blocks[..., 1::2, :, :]
-        below = -tf.matmul(second, tf.matmul(below, first))
-        upper = tf.concat([first, tf.zeros_like(first)], axis=-1)
-        blocks = tf.concat([upper, tf.concat([below, second], axis=-1)], axis=-2)
-        width, count = 2 * width, count // 2
-    return blocks[..., 0, :size, :size]
+    inverse = _inverse_of_squares(tf.reshape(matrix, [-1, size + padding, size + padding]))
+    return tf.reshape(inverse, [*shape, size + padding, size + padding])[..., :size, :size]
+
+
+def _inverse_of_squares(matrices):
+    """Computes the inverses of `[count, n, n]`, where n is a power of two of at least 2."""
+    size = matrices.shape[-1]
+    if size == 2:
+        identity = tf.eye(2, dtype=matrices.dtype)
+        return identity - tf.constant([[0, 0], [1, 0]], matrices.dtype) * matrices
+    upper, lower = tf.split(matrices, 2, axis=1)
+    first, above = tf.split(upper, 2, axis=2)
+    below, second = tf.split(lower, 2, axis=2)
+    first, second = tf.split(_inverse_of_squares(tf.concat([first, second], axis=0)), 2)
+    below = -tf.matmul(second, tf.matmul(below, first))
+    upper = tf.concat([first, tf.zeros_like(above)], axis=2)
+    return tf.concat([upper, tf.concat([below, second], axis=2)], axis=1)

@@ -20,7 +20,7 @@ from rt_keras.models.generation import (
     check_tokens,
     written_tokens,
 )
-from rt_keras.models.shared_blocks import what_differs
+from rt_keras.models.shared_blocks import new_caches
 from rt_keras.models.token_loop import as_variables, draws_tokens
 from rt_keras.ops.blocks import places_of_rows, size
 
@@ -46,12 +46,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             Tuple of the cache of each layer: nested dictionaries and tuples of tensors with the
             batch on axis 0. Equal layers share theirs.
         """
-        layers, found = self._causal_attention(), {}
-        names = [str(what_differs(layer)) for layer in layers]
-        for name, layer in zip(names, layers):
-            if name not in found:
-                found[name] = layer.new_cache(batch, max_length)
-        return tuple(found[name] for name in names)
+        return new_caches(self._causal_attention(), batch, max_length)
 
     def call_with_cache(self, token_ids, cache, cache_update_index, count=None):
         """Runs the model on the next tokens, given the cache of the previous ones.
