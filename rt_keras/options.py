@@ -56,6 +56,12 @@ def add_model(parser):
     add_options(parser, {"--model DIR": "the folder of a run or of a preset"}, required=True)
 
 
+def add_language_model(parser):
+    """Adds `--model`, a pretrained language model."""
+    meaning = "folder or preset name of a pretrained language model, as for rt-keras adapt"
+    add_options(parser, {"--model DIR|PRESET": meaning}, required=True)
+
+
 def add_config(parser, required):
     """Adds `--config` and `--set`."""
     meaning = "the configuration; `rt-keras configs` lists the published ones"
@@ -117,6 +123,44 @@ def load_model(path):
 
     model = experiment.load_model(path)
     return model, task_of(model)
+
+
+def load_examples(args):
+    """Loads the model of `--model` and the examples of `--data` and `--split`.
+
+    Args:
+        args: namespace of `model`, `data`, `split` and `sequence_length`.
+
+    Returns:
+        A tuple of the model, its task, a `tf.data.Dataset` of examples for it, and their name.
+    """
+    from rt_keras.training import config as config_lib
+
+    model, task = load_model(args.model)
+    if args.sequence_length is not None:
+        _set_length(args, model)
+    run = Path(args.model) / "config.yaml"
+    used = config_lib.load_config(run).data if run.exists() else None
+    if args.data is not None:
+        config = config_lib.DataConfig(**task.data_named(args.data, used and used.name))
+    elif used is not None:
+        config = used
+    else:
+        raise ValueError(f"--data is missing; {args.model} does not name a data set")
+    note = task.split_note(config)
+    if note:
+        print(note)
+    examples = task.load_split(config, args.split, model.preprocessor)
+    return model, task, examples, f"the {args.split} split of {config.name}"
+
+
+def _set_length(args, model):
+    """Sets the sequence length of a model's preprocessor to `--sequence-length`."""
+    if not hasattr(model.preprocessor, "sequence_length"):
+        raise ValueError(f"--sequence-length does not apply to --model {args.model}")
+    longest = getattr(model.backbone, "max_sequence_length", None)
+    check_range(args, "sequence_length", 1, longest)
+    model.preprocessor.sequence_length = args.sequence_length
 
 
 def load_that(option, path, generates, name):
@@ -200,6 +244,14 @@ def check_picture(args, name="plot"):
     if Path(path).suffix not in PICTURES:
         raise ValueError(f"--{name} must end in {' or '.join(PICTURES)}. Received: {path}")
     check_writable(f"--{name}", path)
+
+
+def check_text_files(args, *names):
+    """Raises a ValueError if any of the named options is given and is not a file."""
+    for name in names:
+        path = getattr(args, name)
+        if path is not None and not Path(path).is_file():
+            raise ValueError(f"--{name} must be a text file. Received: {path}")
 
 
 def check_at_least_one(args, *names):

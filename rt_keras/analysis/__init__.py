@@ -5,5 +5,5 @@
 - `causality.py`: the dependence of a language model on later tokens.
 - `context_picture.py`: bits per byte by number of previous tokens.
 - `heads.py`: the divergence between the heads of a layer.
-- `clusters.py`, `clusters_picture.py`: the tokens and the sizes of clusters.
+- `clusters.py`: the tokens and the sizes of clusters.
 """

@@ -11,13 +11,20 @@ example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --le
 
 # `pretrained_measure.py` has the heads, and measures a cell of the table.
 
+import functools
 import itertools
 from pathlib import Path
 
 from rt_keras import config_files
 from rt_keras.benchmarks import runs
 from rt_keras.files import sum_of_file
-from rt_keras.options import add_integers, add_options, check_range
+from rt_keras.options import (
+    add_integers,
+    add_language_model,
+    add_options,
+    check_range,
+    check_text_files,
+)
 from rt_keras.tables import table_of
 
 KINDS = {
@@ -35,7 +42,7 @@ LEAST = 128
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    runs.add_language_model(parser)
+    add_language_model(parser)
     add_options(parser, {"--text FILE": "the text to score"}, required=True)
     meaning = "the text to hide numbers in (default: --text)"
     add_options(parser, {"--other FILE": meaning})
@@ -91,11 +98,8 @@ def main(args):
     check(args)
     cells = dict.fromkeys(itertools.product(args.lengths, args.kinds))
     wanted = [{"length": length, "kind": kind, **_settings(args)} for length, kind in cells]
-    result, figures = runs.figures_of(
-        args.json, "pretrained", wanted, lambda settings: _measure(args, settings)
-    )
-    print(report(figures))
-    return result
+    measure = functools.partial(_measure, args)
+    return runs.figures_of(args.json, "pretrained", wanted, measure, report)
 
 
 def _measure(args, settings):
@@ -118,10 +122,7 @@ def check(args):
     """Raises a one-line ValueError if an option is out of range."""
     check_range(args, "lengths", LEAST)
     check_range(args, "needles", 0)
-    for name in ("text", "other"):
-        path = getattr(args, name)
-        if path is not None and not Path(path).is_file():
-            raise ValueError(f"--{name} must be a text file. Received: {path}")
+    check_text_files(args, "text", "other")
     runs.check_language_model(args)
     for kind in args.kinds:
         parse(kind)

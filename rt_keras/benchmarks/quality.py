@@ -74,9 +74,7 @@ def main(args):
     check(args)
     asked = itertools.product(args.tasks, range(args.seeds), args.kinds)
     wanted = [run_settings(args, task, kind, seed) for task, seed, kind in dict.fromkeys(asked)]
-    result, figures = runs.figures_of(args.json, "quality", wanted, train_alone)
-    print(report(figures))
-    return result
+    return runs.figures_of(args.json, "quality", wanted, train_alone, report)
 
 
 def check(args):

@@ -94,8 +94,8 @@ def _call(target, arguments):
     return getattr(importlib.import_module(module), function)(*arguments)
 
 
-def figures_of(path, benchmark, wanted, measure):
-    """Measures the figures of a table, unless a file already has them.
+def figures_of(path, benchmark, wanted, measure, report):
+    """Measures the figures of a table, unless a file already has them, and prints the table.
 
     The file is written after each measurement.
 
@@ -104,9 +104,10 @@ def figures_of(path, benchmark, wanted, measure):
         benchmark: string, name of the benchmark in the file.
         wanted: list of dictionaries of JSON values, the settings of the measurements.
         measure: function from settings to a dictionary of JSON values, or to None if that failed.
+        report: function from the list of the wanted figures to the table.
 
     Returns:
-        Pair of the whole result, with all `figures` of the file, and the list of the wanted ones.
+        A dictionary with all `figures` of the file.
 
     Raises:
         ValueError: if the file belongs to another benchmark.
@@ -125,15 +126,17 @@ def figures_of(path, benchmark, wanted, measure):
             say(f"{settings}: already in {path}")
             continue
         figure = measure(settings)
-        if figure is not None:
-            done[_identity(settings)] = figure = {"settings": settings, **figure}
-            result["figures"].append(figure)
-        if path and figure is not None:
+        if figure is None:
+            continue
+        done[_identity(settings)] = figure = {"settings": settings, **figure}
+        result["figures"].append(figure)
+        if path:
             write_json(path, result)
     found = [done[x] for x in map(_identity, wanted) if x in done]
     if not found:
         raise RuntimeError("Nothing was measured: all measurements failed.")
-    return result, found
+    print(report(found))
+    return result
 
 
 def _identity(settings):
@@ -167,12 +170,6 @@ def spread(values):
 def machines(figures):
     """Returns a line for each machine that figures are from."""
     return "\n".join(dict.fromkeys(figure["machine"] for figure in figures))
-
-
-def add_language_model(parser):
-    """Adds `--model`, a pretrained language model."""
-    meaning = "folder or preset name of a pretrained language model, as for rt-keras adapt"
-    add_options(parser, {"--model DIR|PRESET": meaning}, required=True)
 
 
 def check_language_model(args):

@@ -4,12 +4,12 @@ example: rt-keras analyze causality --help
 """
 
 from rt_keras import options
-from rt_keras.cli import analyze_attention as attention
-from rt_keras.cli import examples
 
 SEQUENCES = "number of sequences of the split to inspect"
 # A picture has all pairs of positions.
 MOST_DRAWN = 512
+# Keys in the best blocks of a pretrained model.
+BLOCK_SIZE = 8
 
 
 def add_arguments(parser):
@@ -18,8 +18,7 @@ def add_arguments(parser):
     options.add_command(commands, "causality", add_causality_arguments, analyze_causality)
     options.add_command(commands, "heads", add_heads_arguments, analyze_heads)
     options.add_command(commands, "clusters", add_clusters_arguments, analyze_clusters)
-    arguments = attention.add_arguments, attention.main, attention.__doc__
-    options.add_command(commands, "attention", *arguments)
+    options.add_command(commands, "attention", add_attention_arguments, analyze_attention)
 
 
 def add_causality_arguments(parser):
@@ -59,7 +58,7 @@ def _load_sequences(args):
     """
     import numpy as np
 
-    model, task, documents, name = examples.load(args)
+    model, task, documents, name = options.load_examples(args)
     if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
     batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
@@ -102,7 +101,7 @@ def analyze_heads(args):
     options.check_picture(args)
     if args.heads and not args.plot:
         raise ValueError("--heads needs --plot, the file to draw to")
-    model, task, documents, name = examples.load(args)
+    model, task, documents, name = options.load_examples(args)
     batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
     batches = [inputs for inputs, _, _ in batches.take(args.sequences)]
     if not batches:
@@ -159,7 +158,7 @@ def analyze_clusters(args):
 
     example: rt-keras analyze clusters --model runs/books --json clusters.json
     """
-    from rt_keras.analysis import clusters, clusters_picture
+    from rt_keras.analysis import clusters
 
     options.check_at_least_one(args, "sequences")
     options.check_picture(args)
@@ -167,8 +166,55 @@ def analyze_clusters(args):
     sequences, tokenizer = sequences[:, :-1], model.preprocessor.tokenizer
     found = clusters.find(model, sequences, verbose=1)
     if args.plot:
-        clusters_picture.draw(found, sequences[0], tokenizer, args.plot)
+        clusters.draw(found, sequences[0], tokenizer, args.plot)
         print(f"wrote {args.plot}")
     figures = clusters.measure(found, sequences, tokenizer)
     print(f"{len(sequences)} sequences of {name}\n{clusters.report(figures)}")
+    return figures
+
+
+def add_attention_arguments(parser):
+    """Adds the arguments of `analyze attention` to an `argparse` parser."""
+    options.add_language_model(parser)
+    options.add_options(parser, {"--text FILE": "the text that the model reads"}, required=True)
+    integers = {
+        "length": (2048, "number of tokens that the model reads"),
+        "queries": (64, "number of queries to measure, in the second half"),
+        "keys": (128, f"number of keys in the best blocks, a multiple of {BLOCK_SIZE}"),
+    }
+    options.add_integers(parser, integers)
+    options.add_plot(parser, "all figures of all heads")
+
+
+def analyze_attention(args):
+    """Measures which share of a model's attention sets of keys cover.
+
+    For each head, it reports the number of keys that hold 90% of the weight, the entropy of the
+    weights, and the share of the weight on a window, on the first tokens before it, and on a
+    number of other keys before it: the best blocks of neighbors, the best blocks of similar keys,
+    and the best keys.
+
+    example: rt-keras analyze attention --model SmolLM2-135M --text book.txt --plot mass.png
+    """
+    options.check_range(args, "length", 2)
+    options.check_at_least_one(args, "queries", "keys")
+    if args.keys % BLOCK_SIZE:
+        raise ValueError(f"--keys must be a multiple of {BLOCK_SIZE}. Received: {args.keys}")
+    options.check_picture(args)
+    options.check_text_files(args, "text")
+    from rt_keras.analysis import attention_mass
+    from rt_keras.layers import FullHeads
+    from rt_keras.models import adapt
+    from rt_keras.models.adapted.text_tokens import first_tokens_of
+
+    # `layers=[]` replaces the heads of no layer.
+    model = adapt(args.model, [FullHeads(1)], layers=[])
+    if not hasattr(model, "hidden_states"):
+        raise ValueError(f"--model {args.model} must be a causal language model")
+    tokens = first_tokens_of(args.text, model.preprocessor.tokenizer, args.length)
+    figures = attention_mass.measure(model, tokens, args.queries, args.keys)
+    print(f"{args.length:,} tokens of {args.text}\n{attention_mass.report(figures)}")
+    if args.plot:
+        attention_mass.draw(figures, args.plot)
+        print(f"wrote {args.plot}")
     return figures

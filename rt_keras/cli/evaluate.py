@@ -4,7 +4,6 @@ example: rt-keras evaluate --model runs/books --split test --json scores.json
 """
 
 from rt_keras import options
-from rt_keras.cli import examples
 from rt_keras.tables import table
 from rt_keras.training.strategy import STRATEGIES, make_strategy
 
@@ -42,7 +41,7 @@ def main(args):
     options.check_at_least_one(args, "batch_size")
     strategy = make_strategy(args.strategy, args.tpu_address)
     with strategy.scope():
-        loaded = examples.load(args)
+        loaded = options.load_examples(args)
     is_chief = strategy.extended.should_checkpoint
     given = {name: getattr(args, name) for name in ("batch_size", "context", "stride")}
     scores = evaluate(*loaded, int(is_chief), **given)

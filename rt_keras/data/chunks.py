@@ -200,10 +200,8 @@ def _check_chunks(chunks, length, batch_size):
             "would be passed from chunk to chunk"
         )
     if chunks.sum() < batch_size:
-        raise ValueError(
-            f"batch_size (data.batch_size) must be at most the number of chunks, "
-            f"{chunks.sum():,}. Received: batch_size={batch_size}"
-        )
+        needed = f"at most the number of chunks, {chunks.sum():,}"
+        raise wrong_value("batch_size (data.batch_size)", needed, batch_size)
 
 
 def _windows(documents, tokenizer, length, stride, start_token):

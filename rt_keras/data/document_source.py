@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rt_keras.data.folder_files import list_files, read_utf8
 from rt_keras.data.json_lines import check_list, check_text, is_utf8, read_json_lines, shortened
+from rt_keras.keys import wrong_value
 
 SUFFIXES = (".jsonl", ".json")
 # The key of the id in KILT's knowledge source, by which it is recognized.
@@ -93,10 +94,8 @@ def _of_folder(folder, names):
 def _reader(path):
     """Returns the function that makes documents of the lines of a file."""
     if path.suffix not in SUFFIXES:
-        raise ValueError(
-            f"path must be a folder of .txt files or a {' or '.join(SUFFIXES)} file of JSON lines. "
-            f"Received: path={str(path)!r}"
-        )
+        needed = f"a folder of .txt files or a {' or '.join(SUFFIXES)} file of JSON lines"
+        raise wrong_value("path", needed, str(path))
     _, first = next(read_json_lines(path), (0, None))
     if first is None:
         raise ValueError(f"{path} has no documents")

@@ -89,8 +89,6 @@ def rows_of_share(batch_size, share):
         needed = "(worker, workers), the index of a worker and the number of workers"
         raise wrong_value("share", needed, share)
     if batch_size % workers:
-        raise ValueError(
-            f"batch_size (data.batch_size) must be a multiple of the number of workers, {workers}. "
-            f"Received: batch_size={batch_size}"
-        )
+        needed = f"a multiple of the number of workers, {workers}"
+        raise wrong_value("batch_size (data.batch_size)", needed, batch_size)
     return batch_size // workers

@@ -58,7 +58,7 @@ class ParallelDocuments(PairsFolder):
     def _files_by_split(self):
         names = [set(list_files(side, "")) for side in self.sides]
         both = sorted(names[0] & names[1])
-        filled = [name for name in both if all(_has_text(side / name) for side in self.sides)]
+        filled = [x for x in both if all((side / x).read_bytes().strip() for side in self.sides)]
         if not filled:
             raise ValueError(
                 f"directory must hold documents of the same names in {self.sides[0]} and "
@@ -101,8 +101,3 @@ def _two_folders(directory):
             f"directory={os.fspath(directory)!r} with {names}"
         )
     return tuple(Path(part).resolve() for part in parts)
-
-
-def _has_text(path):
-    with path.open("rb") as file:
-        return any(line.strip() for line in file)

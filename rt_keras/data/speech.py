@@ -9,6 +9,7 @@ from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import packed_strings, shuffled_batches
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav, resample, wav_samples
+from rt_keras.keys import wrong_value
 
 SETS = DataSets(
     "speech_folder or one of librispeech, ljspeech, vctk and tedlium",
@@ -104,7 +105,7 @@ def split_of_set(name, split):
     """
     splits = SPLITS.get(name, HELD_OUT)
     if split not in splits:
-        raise ValueError(f"split must be one of {', '.join(splits)}. Received: split={split!r}")
+        raise wrong_value("split", f"one of {', '.join(splits)}", split)
     return splits[split]
 
 
@@ -303,10 +304,8 @@ def _buckets(packed, preprocessor, num_buckets):
     """Returns the indices of the recordings of each bucket, and the positions of its longest."""
     sizes = [len(wav_samples(sound)) for sound in packed_strings(packed, "sound")]
     if not 1 <= num_buckets <= len(sizes):
-        raise ValueError(
-            "num_buckets (data.num_buckets) must be from 1 to the number of recordings, "
-            f"{len(sizes):,}. Received: num_buckets={num_buckets}"
-        )
+        needed = f"from 1 to the number of recordings, {len(sizes):,}"
+        raise wrong_value("num_buckets (data.num_buckets)", needed, num_buckets)
     positions = -(-np.array(sizes) // preprocessor.position_samples)
     buckets = np.array_split(np.argsort(positions, kind="stable"), num_buckets)
     return [(bucket, int(positions[bucket].max())) for bucket in buckets]

@@ -5,6 +5,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket, int32_seed
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import Loadable
@@ -115,10 +116,8 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
                 f"known_rows must be from 0 to the height, {height}. Received: {known_rows}"
             )
         if temperature != 0 and not LOWEST_TEMPERATURE <= temperature < float("inf"):
-            raise ValueError(
-                f"temperature must be 0, or finite and at least {LOWEST_TEMPERATURE}. Received: "
-                f"temperature={temperature}"
-            )
+            needed = f"0, or finite and at least {LOWEST_TEMPERATURE}"
+            raise wrong_value("temperature", needed, temperature)
         generate = self.compiled_function(
             "generate",
             lambda: tf.function(self._generate, jit_compile=self.jit_generate, autograph=False),

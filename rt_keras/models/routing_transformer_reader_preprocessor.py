@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens, check_strings, needs_utf8
+from rt_keras.keys import wrong_value
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
@@ -179,10 +180,8 @@ def _check_fits(row, length):
     if tf.executing_eagerly() and row.nrows():
         longest = int(tf.reduce_max(row.row_lengths()))
         if longest > length:
-            raise ValueError(
-                f"max_length must be at least {longest}, the tokens of passages and question. "
-                f"Received: {length}"
-            )
+            needed = f"at least {longest}, the tokens of passages and question"
+            raise wrong_value("max_length", needed, length)
 
 
 def tokens_to_answer(question, preprocessor):

@@ -101,8 +101,8 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     ['checkpoints', 'model', 'tensorboard']
     """
     experiment, output = Experiment(config), Path(output)
-    config_checks.check_sources(experiment)
     before = run_folder.check(output, experiment, resume, overwrite)
+    config_checks.check_sources(experiment)
     strategy = make_strategy(config.trainer.strategy, config.trainer.tpu_address)
     is_chief = Workers(strategy).is_chief
     with files.locked(output) if is_chief else contextlib.nullcontext():

@@ -1,7 +1,7 @@
 import pytest
 
 import rt_keras
-from rt_keras.benchmarks import hands, hands_measure
+from rt_keras.benchmarks import hands
 from rt_keras.layers import LocalHeads
 from tests.benchmarks.checks import parse
 from tests.models.adapted.llama_folder import write_llama
@@ -40,5 +40,5 @@ def test_every_wait_is_measured_in_processes(tmp_path):
     cells = 2 * [["load", *calls]] + 2 * [["load", "first_step", "step"]]
     assert [[*figure["waits"]] for figure in hands.main(args)["figures"]] == cells
     # Beside the export, those of the process with TensorFlow alone.
-    waits = hands_measure.export(rt_keras.adapt(folder, [LocalHeads(4, 8)]))
+    waits = hands.export(rt_keras.adapt(folder, [LocalHeads(4, 8)]))
     assert {*waits} > {"load_export", "first_answer"} and 0 < waits["graph_megabytes"] < 20

@@ -54,7 +54,7 @@ def test_bad_arguments():
         batches_of_numbers(0, 1, 0)
     with pytest.raises(ValueError, match="first_batch must be at least 0. Received: first_b"):
         batches_of_numbers(1, 1, 0, first_batch=-1)
-    with pytest.raises(ValueError, match="must be a multiple of .* workers, 4. .* batch_size=6"):
+    with pytest.raises(ValueError, match="must be a multiple of .* workers, 4. Received: .*=6"):
         rows_of_share(6, (0, 4))
     for share in ((2, 2), (-1, 2)):
         with pytest.raises(ValueError, match=r"share must be \(worker, workers\).* share=\("):
