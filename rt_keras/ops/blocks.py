@@ -39,7 +39,8 @@ def pad_axis(x, axis, before, after, fill=0):
         return x
     paddings = [[0, 0]] * x.shape.rank
     paddings[axis] = [before, after]
-    return tf.pad(x, paddings, constant_values=fill and tf.cast(fill, x.dtype))
+    fill = tf.cast(fill, x.dtype) if tf.is_tensor(fill) else fill
+    return tf.pad(x, paddings, constant_values=fill)
 
 
 def repeat_heads(x, heads, axis=1):
