@@ -62,14 +62,6 @@ def add_language_model(parser):
     add_options(parser, {"--model DIR|PRESET": meaning}, required=True)
 
 
-def add_config(parser, required):
-    """Adds `--config` and `--set`."""
-    meaning = "the configuration; `rt-keras configs` lists the published ones"
-    add_options(parser, {"--config NAME|FILE": meaning}, required=required)
-    meaning = "change a key of the configuration, such as optimizer.learning_rate=5e-4"
-    add_options(parser, {"--set KEY=VALUE": meaning}, action="append", default=[])
-
-
 def add_data(parser, default):
     """Adds `--data`."""
     meaning = (
@@ -226,24 +218,22 @@ def add_plot(parser, what):
     add_options(parser, {"--plot FILE": f"draw {what} to FILE ({', '.join(PICTURES)})"})
 
 
-def check_picture(args, name="plot"):
-    """Raises an error if an option is given and does not name a writable picture.
+def check_picture(args):
+    """Raises an error if `--plot` is given and does not name a writable picture.
 
     Args:
         args: namespace of the options.
-        name: string, the option. Defaults to "plot".
 
     >>> import argparse
     >>> check_picture(argparse.Namespace(plot="heads.txt"))
     Traceback (most recent call last):
     ValueError: --plot must end in .png or .svg or .pdf. Received: heads.txt
     """
-    path = getattr(args, name)
-    if path is None:
+    if args.plot is None:
         return
-    if Path(path).suffix not in PICTURES:
-        raise ValueError(f"--{name} must end in {' or '.join(PICTURES)}. Received: {path}")
-    check_writable(f"--{name}", path)
+    if Path(args.plot).suffix not in PICTURES:
+        raise ValueError(f"--plot must end in {' or '.join(PICTURES)}. Received: {args.plot}")
+    check_writable("--plot", args.plot)
 
 
 def check_text_files(args, *names):

@@ -44,10 +44,11 @@ class Task:
         self.length = self.default_length if length is None else length
         self.directory = directory
         if self.length < self.least_length:
-            raise ValueError(
-                f"--length must be at least {self.least_length:,} for {self.name}. Received: "
-                f"{self.length}"
-            )
+            raise self.wrong_length(f"at least {self.least_length:,} for {self.name}")
+
+    def wrong_length(self, needed):
+        """Returns the error for the length, given in words what it must be."""
+        return ValueError(f"--length must be {needed}. Received: {self.length}")
 
     def sample(self, rng, batch, held_out):
         """Draws a batch.
@@ -153,10 +154,7 @@ class MultiQueryRecall(Task):
     def __init__(self, length=None, directory=None):
         super().__init__(length, directory)
         if self.length not in self.pairs:
-            raise ValueError(
-                f"--length must be among {', '.join(map(str, self.pairs))} for mqar. Received: "
-                f"{self.length}"
-            )
+            raise self.wrong_length(f"among {', '.join(map(str, self.pairs))} for mqar")
         self.scored = self.pairs[self.length]
 
     def sample(self, rng, batch, held_out):
@@ -214,10 +212,7 @@ class Text(Task):
     def sample(self, rng, batch, held_out):
         text = read(self.directory, "validation" if held_out else "train")
         if len(text) <= self.length:
-            raise ValueError(
-                f"--length must be less than the {len(text):,} bytes of the texts. Received: "
-                f"{self.length}"
-            )
+            raise self.wrong_length(f"less than the {len(text):,} bytes of the texts")
         starts = rng.integers(len(text) - self.length, size=[batch, 1])
         windows = text[starts + np.arange(self.length + 1)]
         return windows[:, :-1], windows[:, 1:], np.ones([batch, self.length])

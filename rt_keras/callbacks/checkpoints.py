@@ -32,7 +32,6 @@ class Checkpoints:
     def __init__(self, folder, max_to_keep=3):
         self.folder = Path(folder)
         self.max_to_keep = max_to_keep
-        self._newest = None
 
     def write(self, step, arrays, values):
         """Writes a checkpoint, and deletes those of later steps and those beyond `max_to_keep`.
@@ -68,7 +67,7 @@ class Checkpoints:
                 files.delete(path)
 
     def newest(self):
-        """Finds the newest intact checkpoint. The next `read` need not read it again.
+        """Finds the newest intact checkpoint.
 
         Returns:
             Its step and its values, or None and None if there is none; and a list of strings, the
@@ -77,8 +76,7 @@ class Checkpoints:
         damaged = []
         for step in reversed(self.steps()):
             try:
-                self._newest = step, *self.read(step)
-                return step, self._newest[2], damaged
+                return step, self.read(step)[1], damaged
             except ValueError as error:
                 damaged.append(str(error))
         return None, None, damaged
@@ -95,9 +93,6 @@ class Checkpoints:
         Raises:
             ValueError: if the checkpoint is damaged.
         """
-        (known, *found), self._newest = self._newest or (None,), None
-        if known == step:
-            return found
         prefix = self.folder / str(step)
         try:
             reader = tf.train.load_checkpoint(str(prefix))

@@ -10,7 +10,10 @@ from rt_keras import options
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    options.add_config(parser, required=False)
+    meaning = "the configuration; `rt-keras configs` lists the published ones"
+    options.add_options(parser, {"--config NAME|FILE": meaning})
+    meaning = "change a key of the configuration, such as optimizer.learning_rate=5e-4"
+    options.add_options(parser, {"--set KEY=VALUE": meaning}, action="append", default=[])
     options.add_data(parser, default="those of the configuration")
     options.add_options(parser, {"--output DIR": "folder of the run"}, required=True)
     parser.add_argument(

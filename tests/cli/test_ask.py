@@ -83,10 +83,8 @@ def test_without_a_reader_the_passages_are_printed(ask_with, index, monkeypatch)
 @pytest.mark.parametrize(
     "options, parts",
     [
-        (["--index", "nothing"], ["nothing holds no packed data"]),
         (["--model", "RETRIEVER"], ["holds a retriever model, not a reader"]),
         ([" "], ["QUESTION must not be empty"]),
-        (["q" * 17], ["at most 16 tokens, question_length. Received: 17 tokens"]),
         (["--passages", 3], ["--passages must be from 1 to 2"]),
         (["--top-p", 1.5], ["--top-p must be from 0 to 1. Received: 1.5"]),
     ],

@@ -51,14 +51,6 @@ def test_a_stream_comes_in_pieces_once_all_is_compiled(run, tiny_run, monkeypatc
         (["--prompt", "a", "--max-length", 0], ["--max-length must be at least 1. Received: 0"]),
         (["--prompt", "a", "--temperature", 0], ["temperature", "0.0"]),
         (["--prompt", "a", "--top-p", 0.5], ["--top-p does not apply to sampler random"]),
-        (
-            ["--prompt", "a", "--sampler", "top_p", "--top-p", 2],
-            ["p of TopPSampler must be above 0 and at most 1. Received: p=2.0"],
-        ),
-        (
-            ["--prompt", "a", "--sampler", "beam", "--num-beams", 0],
-            ["num_beams of BeamSampler must be at least 1. Received: num_beams=0"],
-        ),
         (["--prompt", "a", "--image", "x.png"], ["--image does not apply", ", a text model"]),
         (["--prompt", "a", "b", "--stream"], ["--stream is for one --prompt"]),
         (["--prompt", "a", "--stop", "no such"], ["--stop must be tokens", "'no such'"]),

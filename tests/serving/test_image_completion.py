@@ -76,7 +76,6 @@ def test_half_of_an_image_is_known_by_default_and_all_images_may_be_none(model, 
 def test_wrong_requests_are_refused(complete):
     for given, message in (
         ({"known_rows": 5}, "known_rows: it must be from 0 to 4"),
-        ({"known_rows": [1, 2]}, "known_rows: it must be a scalar or one for each row"),
         ({"temperature": -1.0}, "temperature: it must be finite"),
         ({"image_bytes": [b"words"]}, "image_bytes_must_be_png_jpeg_or_bmp"),
         ({"image_bytes": files_of(np.zeros([1, 4, 3, 3], "uint8"))}, "image_bytes: .* 4 wide"),

@@ -1,16 +1,9 @@
-import gzip
-
 import numpy as np
 import pytest
 
 from rt_keras.training import baselines
 
 DOCUMENTS = [b"import this\n", b"", "naïve café\n".encode(), bytes(range(256)) * 3]
-
-
-def test_gzip_is_that_of_one_file():
-    text = b"".join(DOCUMENTS)
-    assert baselines.gzip_bits_per_byte(DOCUMENTS) == 8 * len(gzip.compress(text, 9)) / len(text)
 
 
 def test_bigram_follows_its_equation():

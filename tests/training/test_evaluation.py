@@ -117,8 +117,6 @@ def test_sliding_windows_score_what_is_new(model, documents):
     [
         ({"context": "all"}, "context must be one of .*'stateful'.* Received: context='all'"),
         ({"stride": 4}, "stride needs context='sliding'. Received: stride=4, context='window'"),
-        ({"context": "sliding", "stride": 1000}, "stride must be at most .*stride=1000"),
-        ({"context": "sliding", "stride": 0}, "stride must be at least 1. Received: stride=0"),
     ],
 )
 def test_bad_contexts(model, documents, options, message):

@@ -8,8 +8,8 @@ from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data.documents import SETS
 from rt_keras.data.tokenizer import fingerprint, needs_utf8
-from rt_keras.training.tasks.task import batch_spec, bits
-from rt_keras.training.tasks.text_task import TextTask, token_specs
+from rt_keras.training.tasks.task import bits
+from rt_keras.training.tasks.text_task import TextTask
 
 
 class CausalLMTask(TextTask):
@@ -79,11 +79,10 @@ class CausalLMTask(TextTask):
         return data_lib.evaluation_dataset(examples, tokenizer, length, batch_size, start)
 
     def example_spec(self, experiment, batch_size):
-        length = experiment.data.sequence_length
-        inputs = token_specs("", batch_size, length)
+        inputs, *others = super().example_spec(experiment, batch_size)
         if experiment.trainer.stateful:
             inputs["reset_states"] = tf.TensorSpec([batch_size], tf.bool)
-        return batch_spec(inputs, batch_size, length)
+        return inputs, *others
 
     def count(self, examples):
         counts = data_lib.count_text(examples)

@@ -6,8 +6,7 @@ from rt_keras.data import question_answers
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
 from rt_keras.data.question_passages import reading_examples
-from rt_keras.training.tasks.task import batch_spec
-from rt_keras.training.tasks.text_task import TextTask, token_specs
+from rt_keras.training.tasks.text_task import TextTask
 
 # The keys of the lengths of a sequence, which are arguments of the preprocessor.
 LENGTHS = ("num_passages", "passage_length", "question_length", "answer_length")
@@ -23,7 +22,6 @@ class ReaderTask(TextTask):
         *(f"data.{name}" for name in LENGTHS),
     )
     data_sets = question_answers.SETS
-    label_name = "token"
     examples = "questions"
     generates = "answer"
 
@@ -51,7 +49,3 @@ class ReaderTask(TextTask):
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         return prepared(filled_batches(examples, batch_size), preprocessor)
-
-    def example_spec(self, experiment, batch_size):
-        length = self.length(experiment)
-        return batch_spec(token_specs("", batch_size, length), batch_size, length)

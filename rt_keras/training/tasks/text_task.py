@@ -5,7 +5,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from rt_keras.models.chunked_loss import positions_at_once
-from rt_keras.training.tasks.task import Task
+from rt_keras.training.tasks.task import Task, batch_spec
 from rt_keras.training.tokenizer import make_tokenizer
 
 
@@ -85,6 +85,10 @@ class TextTask(Task):
             raise ValueError(f"tokenizer.vocabulary must name a file for tokenizer {name}")
         if name != "bytes" and not Path(path).is_file():
             raise ValueError(f"tokenizer.vocabulary is {path!r}, not a file")
+
+    def example_spec(self, experiment, batch_size):
+        length = self.length(experiment)
+        return batch_spec(token_specs("", batch_size, length), batch_size, length)
 
     def figures(self, model, inputs, labels):
         hidden = model.hidden_states(inputs, False)
