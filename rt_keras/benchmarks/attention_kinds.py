@@ -89,20 +89,15 @@ def _routed(query, key, value, centroids, window, op, shared=False):
 
 def _local_routing(query, key, value, centroids, window):
     """Runs a window and, under one softmax, the last members of a cluster of queries."""
-    near = ops.local_attention(
-        query=query, key=key, value=value, block_size=window, causal=True, return_logsumexp=True
-    )
-    far = ops.nearest_attention(
-        query,
-        None,
-        value,
-        centroids,
-        window_size=window,
-        routed_key="previous_query",
-        causal=True,
-        return_logsumexp=True,
-    )
-    return merge_sets(near, far)
+    options = {"routed_key": "previous_query", "causal": True, "return_logsumexp": True}
+    far = ops.nearest_attention(query, None, value, centroids, window_size=window, **options)
+    return merge_sets(_window(query, key, value, block_size=window), far)
+
+
+def _window(query, key, value, **options):
+    """Runs attention to a window, to be merged with attention to other keys."""
+    given = {"query": query, "key": key, "value": value, "causal": True}
+    return ops.local_attention(**given, **options, return_logsumexp=True)
 
 
 def _clustered(query, key, value, centroids, window, top_k=None):
@@ -139,15 +134,7 @@ def _gated_delta(query, key, value, centroids, window):
 
 def _with_blocks(query, key, value, segment_size, look_back, **blocks):
     """Runs attention to a window and, under one softmax, to the best blocks outside it."""
-    near = ops.local_attention(
-        query=query,
-        key=key,
-        value=value,
-        block_size=segment_size,
-        look_back=look_back,
-        causal=True,
-        return_logsumexp=True,
-    )
+    near = _window(query, key, value, block_size=segment_size, look_back=look_back)
     options = {"segment_size": segment_size, "window": (segment_size, look_back)}
     far = ops.selected_blocks_attention(query, key, value, **options, **blocks, causal=True)
     return merge_sets(near, far)

@@ -52,11 +52,11 @@ def prepare(builder):
     """
     if builder.is_prepared():
         return builder
-    if isinstance(builder, TextFolder):
-        return _prepared_once(builder)
     try:
         return _prepared_once(builder)
     except Exception as error:  # TFDS does not wrap the errors of a download.
+        if isinstance(builder, TextFolder):
+            raise
         raise OSError(
             f"{builder.info.full_name} could not be downloaded and prepared "
             f"({type(error).__name__}: {error}). If you have a prepared copy, set data_dir to the "

@@ -5,12 +5,7 @@ import tensorflow as tf
 from rt_keras.models.generation import stop_tokens
 from rt_keras.serving import checks
 from rt_keras.serving.served_tokenizer import served_tokenizer
-from rt_keras.serving.signatures import (
-    MAX_LENGTH,
-    SAMPLING,
-    checked_sampler,
-    checked_texts,
-)
+from rt_keras.serving.signatures import MAX_LENGTH, SAMPLING, checked_sampler, checked_texts
 
 
 def translating_function(model, max_length=MAX_LENGTH):

@@ -89,13 +89,10 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
         (["--heads", "local"], "override 'local' must have the form"),
         (["--heads", "locl.num_heads=4"], "the nearest known key is model.local.num_heads"),
         (["--heads", "local.block_size=8"], "so it must be given"),
-        (["--heads", "local.num_heads=3"], "as many heads as the model's attention, 4"),
         (["--heads", "routing.num_heads=4", "routing.first_layer=1"], "model.routing.first_layer"),
         (["--heads", *LOCAL, "--layers", "7"], "a list of ints from 0 to 1"),
         (["--heads", *LOCAL, "--layers", "last"], "--layers must be numbers from 0, or global"),
         (["--layers", "1"], "--layers needs --heads"),
-        (["--dtype", "float3"], "dtype must be a dtype policy"),
-        (["--keys", 10], "keys must be a positive multiple of 4. Received: keys=10"),
         (["--keys", 8, "--heads", *LOCAL], "--keys and --heads are mutually exclusive"),
     ],
 )
