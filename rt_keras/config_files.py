@@ -13,9 +13,6 @@ import yaml
 
 from rt_keras import files
 
-# The maximum number of parts of a key. `model.local.num_heads` has 3.
-DEEPEST = 4
-
 
 def published_names():
     """Returns the names of the published configurations, in alphabetical order.
@@ -201,26 +198,18 @@ def _load(path):
     """Reads the mapping in a YAML file."""
     try:
         values = parse(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict):
+            # All keys, of which there is no end if a section is inside itself.
+            list(flatten(values))
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a YAML file: it is not UTF-8 text") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     except RecursionError:
-        raise ValueError(f"{path} is nested too deeply") from None
+        problem = "is nested too deeply; does a YAML anchor refer to itself?"
+        raise ValueError(f"{path} {problem}") from None
     if values is None:
         raise ValueError(f"{path} is empty; it must hold sections with keys")
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold sections with keys, not {type(values).__name__}")
-    _check_depth(path, values)
     return values
-
-
-def _check_depth(path, values, depth=1):
-    if depth > DEEPEST:
-        raise ValueError(
-            f"{path} is nested too deeply: keys have at most {DEEPEST} parts. Does a YAML anchor "
-            "refer to itself?"
-        )
-    for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, (dict, list)):
-            _check_depth(path, value, depth + 1)

@@ -1,5 +1,6 @@
 """A folder of images in the IDX format of MNIST as a TensorFlow dataset."""
 
+import collections
 import gzip
 import math
 import re
@@ -10,14 +11,14 @@ import numpy as np
 
 from rt_keras import extras
 from rt_keras.data.folder_files import wrong_folder
-from rt_keras.data.text_folder import TextFolder
+from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
 
-# The names of the splits in the names of files.
-SPLIT_NAMES = {"train": "train", "validation": "validation", "test": "(?:t10k|test)"}
-FILE_NAME = r"(?:.+-)?{split}-{content}[-.]idx\d-ubyte(?:\.gz)?"
+FILE_NAME = re.compile(
+    r"(?:.+-)?(?P<split>train|validation|t10k|test)-(?P<content>images|labels)[-.]idx\d-ubyte(\.gz)?"
+)
 # The code of unsigned bytes in a header.
 UNSIGNED_BYTE = 8
 
@@ -64,8 +65,19 @@ class IdxImages(TextFolder):
     split_files = "a file like {split}-images-idx3-ubyte"
 
     def _files_by_split(self):
-        files = {split: self._files_of(split) for split in SPLIT_NAMES}
-        files = {split: names for split, names in files.items() if names}
+        found = collections.defaultdict(list)
+        for path in sorted(self.directory.iterdir()):
+            if match := FILE_NAME.fullmatch(path.name):
+                split = match["split"].replace("t10k", "test")
+                found[split, match["content"]].append(path.name)
+        for (split, content), names in found.items():
+            if len(names) > 1:
+                raise ValueError(
+                    f"{self.directory} has several files of {split} {content}: {', '.join(names)}. "
+                    "Keep one of them"
+                )
+        files = {split: found[split, "images"] + found[split, "labels"] for split in SPLITS}
+        files = {split: names for split, names in files.items() if found[split, "images"]}
         if not files:
             problem = "directory must hold files like train-images-idx3-ubyte"
             raise wrong_folder(problem, self.directory)
@@ -83,24 +95,6 @@ class IdxImages(TextFolder):
         if labels:
             self.features["label"] = np.int64
         return files
-
-    def _files_of(self, split):
-        """Returns the names of the images and, if there are any, of the labels of a split."""
-        found = []
-        for content in ("images", "labels"):
-            name = re.compile(FILE_NAME.format(split=SPLIT_NAMES[split], content=content))
-            names = sorted(
-                path.name for path in self.directory.iterdir() if name.fullmatch(path.name)
-            )
-            if len(names) > 1:
-                raise ValueError(
-                    f"{self.directory} has several files of {split} {content}: {', '.join(names)}. "
-                    "Keep one of them"
-                )
-            if not names and content == "images":
-                return []
-            found += names
-        return found
 
     def _open(self, name):
         path = self.directory / name

@@ -33,10 +33,8 @@ def test_a_preset_is_scored_on_a_folder(run, tiny_run, books, tmp_path):
         (["--data", "no/such"], ["no/such", "no such folder"]),
         (["--plot", "a.png"], ["--plot needs --context stateful"]),
         (["--context", "stateful", "--plot", "a.txt"], ["--plot must end in .png", "a.txt"]),
-        (["--split", "dev"], ["'dev'", "train, validation, test"]),
         (["--sequence-length", 0], ["--sequence-length must be at least 1. Received: 0"]),
         (["--model", "model"], ["--data is missing"]),
-        (["--model", "checkpoints"], ["neither a run nor a preset"]),
     ],
 )
 def test_bad_arguments_give_one_line(run, tiny_run, monkeypatch, arguments, parts):

@@ -61,7 +61,6 @@ def test_one_file_is_split_trained_on_resumed_and_scored(run, tiny_settings, tmp
         ([], ["--config is missing"]),
         (["--config", "bokos"], ["'bokos'", "books"]),
         (["--config", "books", "--resume"], ["no run to resume"]),
-        (["--config", "books", "--set", "data.batch_sice=1"], ["batch_sice", "data.batch_size"]),
         (["--config", "books", "--data", "pg91"], ["'pg91'", "or a folder or text file"]),
         (
             ["--config", "books", "--data", "pg19", "--set", "data.directory=x"],

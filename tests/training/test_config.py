@@ -45,7 +45,6 @@ STATEFUL = {"trainer.stateful": True}
         ("model.num_clusters=4", "there are model.routing.num_clusters, model.local_routing"),
         ("trainer.steps", "section.key=value"),
         ("=3", "override '=3' must have the form section.key=value"),
-        ("optimizer.name=sgd", "optimizer.name is 'sgd'.*adam, adamw, adafactor"),
         ("trainer.steps=[1", "'trainer.steps=\\[1' is not valid YAML"),
     ],
 )
