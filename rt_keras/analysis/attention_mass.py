@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from rt_keras.drawing import drawing
 from rt_keras.layers import Heads
+from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.layers.key_sets.key_set import Chunk
-from rt_keras.models.adapted.backbones import attention_layers
 from rt_keras.models.adapted.default_heads import FIRST_TOKENS, LOOK_BACK, SEGMENT_SIZE
 from rt_keras.ops.blocks import repeat_heads
 from rt_keras.tables import table
@@ -66,22 +66,11 @@ def measure(model, token_ids, num_queries=64, num_keys=128):
     token_ids = tf.constant(np.asarray(token_ids)[None], tf.int32)
     length = token_ids.shape[1]
     places = np.unique(np.linspace(length // 2, length - 1, num_queries).astype(int))
-    layers, found = attention_layers(model.backbone), []
-
-    def observe(groups):
-        ((group, (query, _, key), _),) = groups
+    inputs, found = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}, []
+    for layer, call in enumerate(attention_calls(model.backbone, inputs)):
+        ((group, (query, _, key), _),) = call.groups
         heads = _heads(group, query, key, places, num_keys)
-        layer = len({row["layer"] for row in found})
-        found.extend({"layer": layer, "head": number, **x} for number, x in enumerate(heads))
-
-    try:
-        for layer in layers:
-            layer.observer = observe
-        inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
-        model.hidden_states(inputs, training=False)
-    finally:
-        for layer in layers:
-            layer.observer = None
+        found += [{"layer": layer, "head": number, **x} for number, x in enumerate(heads)]
     return {"heads": found}
 
 

@@ -87,9 +87,7 @@ def decode_wavs(sounds, sampling_rate=SAMPLING_RATE):
 
     spec = tf.RaggedTensorSpec([None], tf.float32, ragged_rank=0)
     decoded = tf.map_fn(decode, tf.convert_to_tensor(sounds), fn_output_signature=spec)
-    if isinstance(decoded, tf.RaggedTensor):
-        return decoded.to_tensor(), tf.cast(decoded.row_lengths(), tf.int32)
-    return decoded, tf.fill(tf.shape(decoded)[:1], tf.shape(decoded)[1])
+    return decoded.to_tensor(), tf.cast(decoded.row_lengths(), tf.int32)
 
 
 def _with_plain_header(sound):

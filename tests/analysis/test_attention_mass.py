@@ -1,3 +1,5 @@
+import types
+
 import numpy as np
 import pytest
 
@@ -65,16 +67,8 @@ def test_masses_are_sums_of_attention_weights(small, ids, tmp_path):
 @pytest.mark.slow
 def test_layers_with_a_window_have_no_masses(small, ids, tmp_path):
     make_backbone("Gemma3").save_to_preset(tmp_path / "gemma")
-    backbone = adapted(tmp_path / "gemma")
-
-    class Model:
-        def __init__(self):
-            self.backbone = backbone
-
-        def hidden_states(self, inputs, training):
-            return backbone(inputs, training=training)
-
-    found = measure(Model(), ids)
+    model = types.SimpleNamespace(backbone=adapted(tmp_path / "gemma"))
+    found = measure(model, ids)
     windows = [row for row in found["heads"] if row["window"] is None]
     assert {row["layer"] for row in windows} == {0, 1, 2, 3, 4, 6}
     assert all(row["keys"] <= 5 for row in windows)
