@@ -43,6 +43,31 @@ def check_folder(directory):
         raise wrong_folder(problem, directory, NotADirectoryError)
 
 
+def one_file_each(directory, pattern, kind_of):
+    """Finds the files of a folder whose names match a pattern, one of each kind.
+
+    Args:
+        directory: `Path` of the folder.
+        pattern: compiled regular expression.
+        kind_of: function of a match that returns a tuple of strings, the kind in words.
+
+    Returns:
+        Dictionary from kinds to names of files.
+
+    Raises:
+        ValueError: if there are two files of a kind.
+    """
+    found = {}
+    for name in sorted(path.name for path in directory.iterdir() if path.is_file()):
+        if match := pattern.fullmatch(name):
+            other = found.setdefault(kind_of(match), name)
+            if other != name:
+                kind = " ".join(kind_of(match))
+                problem = f"directory must hold one file of {kind}, not {other} and {name}"
+                raise wrong_folder(problem, directory, ValueError)
+    return found
+
+
 def read_utf8(path):
     """Reads the text of a file, without a byte order mark.
 

@@ -1,6 +1,5 @@
 """A folder of images in the IDX format of MNIST as a TensorFlow dataset."""
 
-import collections
 import gzip
 import math
 import re
@@ -10,13 +9,13 @@ import zlib
 import numpy as np
 
 from rt_keras import extras
-from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.folder_files import one_file_each, wrong_folder
 from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
 
-FILE_NAME = re.compile(
+FILE = re.compile(
     r"(?:.+-)?(?P<split>train|validation|t10k|test)-(?P<content>images|labels)[-.]idx\d-ubyte(\.gz)?"
 )
 # The code of unsigned bytes in a header.
@@ -65,19 +64,14 @@ class IdxImages(TextFolder):
     split_files = "a file like {split}-images-idx3-ubyte"
 
     def _files_by_split(self):
-        found = collections.defaultdict(list)
-        for path in sorted(self.directory.iterdir()):
-            if match := FILE_NAME.fullmatch(path.name):
-                split = match["split"].replace("t10k", "test")
-                found[split, match["content"]].append(path.name)
-        for (split, content), names in found.items():
-            if len(names) > 1:
-                raise ValueError(
-                    f"{self.directory} has several files of {split} {content}: {', '.join(names)}. "
-                    "Keep one of them"
-                )
-        files = {split: found[split, "images"] + found[split, "labels"] for split in SPLITS}
-        files = {split: names for split, names in files.items() if found[split, "images"]}
+        found = one_file_each(
+            self.directory, FILE, lambda x: (x["split"].replace("t10k", "test"), x["content"])
+        )
+        files = {
+            split: [found[split, x] for x in ("images", "labels") if (split, x) in found]
+            for split in SPLITS
+            if (split, "images") in found
+        }
         if not files:
             problem = "directory must hold files like train-images-idx3-ubyte"
             raise wrong_folder(problem, self.directory)

@@ -2,7 +2,7 @@
 
 import re
 
-from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.folder_files import one_file_each, wrong_folder
 from rt_keras.data.json_lines import check_list, check_text, shortened
 from rt_keras.data.question_answers import SEPARATOR
 from rt_keras.data.question_folder import LISTS, QuestionFolder
@@ -58,24 +58,16 @@ class Kilt(QuestionFolder):
     split_files = "the file NAME-{split}-kilt.jsonl of KILT, where validation is dev"
 
     def _files_by_split(self):
-        paths = (path for path in sorted(self.directory.iterdir()) if path.is_file())
-        found = [match for path in paths if (match := FILE.fullmatch(path.name))]
+        found = one_file_each(self.directory, FILE, lambda x: (x["set"], NAMES[x["split"]]))
         if not found:
             problem = "directory must hold files of KILT, such as eli5-train-kilt.jsonl"
             raise wrong_folder(problem, self.directory)
-        sets = sorted({match["set"] for match in found})
+        sets = sorted({name for name, _ in found})
         if len(sets) > 1:
             problem = f"directory must hold one data set of KILT, not {', '.join(sets)}"
             raise wrong_folder(problem, self.directory, ValueError)
-        files = {}
-        for match in found:
-            split = NAMES[match["split"]]
-            if split in files:
-                both = f"{files[split][0]}, {match[0]}"
-                problem = f"directory must hold one file for the split {split}, not {both}"
-                raise wrong_folder(problem, self.directory, ValueError)
-            files[split] = [match[0]]
-        return {split: files[split] for split in SPLITS if split in files}
+        files = {split: name for (_, split), name in found.items()}
+        return {split: [files[split]] for split in SPLITS if split in files}
 
     def _question(self, values):
         check_text("input", values.get("input"))

@@ -64,7 +64,7 @@ def test_channels_a_split_for_validation_and_no_labels(tmp_path):
         ("train-labels-idx1-ubyte", np.arange(19), "has 19 labels for the 20 images of train-im"),
         ("t10k-images-idx3-ubyte", images_of(3, (5, 5)), "images of 5 x 5, and train-.* of 4 x 5"),
         ("t10k-labels-idx1-ubyte", None, "labels for all splits or for none"),
-        ("b-train-images-idx3-ubyte.gz", np.arange(9), "several files of train images: b-train-"),
+        ("b-train-images-idx3-ubyte.gz", np.arange(9), "one file of train images, not b-train-"),
     ],
 )
 def test_folders_that_are_damaged_are_refused(name, content, message, tmp_path):

@@ -58,8 +58,9 @@ def test_splits_by_the_names_of_kilt_in_folders_of_one_set(folder, tmp_path):
     assert Kilt(folder).files == {**splits, "test": [TEST_FILE]}
     assert questions(folder, "test") == [{"question": "Why?", **EMPTY}]
     write(folder / "eli5-test-kilt.jsonl", LINES[1])
-    with pytest.raises(ValueError, match=f"the split test, not eli5-test-kilt.jsonl, {TEST_FILE}"):
+    with pytest.raises(ValueError, match=f"eli5 test, not eli5-test-kilt.jsonl and {TEST_FILE}"):
         Kilt(folder)
+    (folder / TEST_FILE).unlink()
     write(folder / "structured_zeroshot-train-kilt.jsonl", LINES[1])
     with pytest.raises(ValueError, match="one data set of KILT, not eli5, structured_zeroshot. "):
         Kilt(folder)

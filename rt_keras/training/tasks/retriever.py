@@ -96,10 +96,7 @@ class RetrieverTask(TextTask):
         return {"nats": label_nats(scores, own), "correct": found_in_batch(labels, embeddings)}
 
     def scores(self, sums, counts):
-        return {
-            "accuracy": sums["correct"] / sums["labels"],
-            self.loss_name: sums["nats"] / sums["labels"],
-        }
+        return {"accuracy": sums["correct"] / sums["labels"], **super().scores(sums, counts)}
 
     def text_scores(self, model, examples, batch_size, preprocessor):
         """Computes how often the right passage is among the first of all passages of the split."""
