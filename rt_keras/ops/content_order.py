@@ -70,8 +70,12 @@ def _projections(key, real, order):
     centered = (key - tf.reduce_sum(key * weight, axis=1, keepdims=True) / total) * weight
     start = tf.cos(START_ANGLE * tf.cast(order, key.dtype))
     axis = tf.einsum("pnd,pn->pd", centered, start)
-    for _ in range(POWER_ITERATIONS):
+
+    def iterate(number, axis):
         axis = tf.einsum("pnd,pn->pd", centered, tf.einsum("pnd,pd->pn", centered, axis))
-        axis = tf.math.l2_normalize(axis, axis=1)
+        return number + 1, tf.math.l2_normalize(axis, axis=1)
+
+    # A loop, because XLA takes twice as long to compile its steps one after the other.
+    _, axis = tf.while_loop(lambda number, _: number < POWER_ITERATIONS, iterate, (0, axis))
     found = tf.einsum("pnd,pd->pn", centered, axis)
     return tf.where(real, found, tf.constant(math.inf, key.dtype))

@@ -235,8 +235,10 @@ def _attention(query, found, reach, counts, blocks, options):
         found = {name: x[:, :, : rows[name]] if name in rows else x for name, x in found.items()}
         return attend_to_best(query, found, reach, counts[:, : number * per_segment], *options)
 
-    # The segments of a ring are in no order.
-    parts = [segments] if "number" in found else _doubled_up_to(segments)
+    # The segments of a ring are in no order. A single query takes longer to compile for each number
+    # of segments than it saves.
+    in_one_way = "number" in found or query.shape[2] == 1
+    parts = [segments] if in_one_way else _doubled_up_to(segments)
     needed = ceil_div(tf.reduce_max(reach.before), per_segment)
     larger = sum(tf.cast(needed > part, tf.int32) for part in parts[:-1])
     number = tf.where(needed > 0, 1 + larger, 0)
