@@ -1,7 +1,9 @@
 """Helpers of the tests of tasks."""
 
+import keras
 import tensorflow as tf
 
+from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
 
 TINY = {
@@ -22,6 +24,16 @@ TINY = {
     "trainer.validation_batches": 2,
     "trainer.jit_compile": False,
 }
+
+
+def new_model(settings):
+    """Returns an experiment, and its model with its preprocessor."""
+    made = Experiment(make_config(settings))
+    keras.utils.set_random_seed(0)
+    model = made.make_model()
+    model.preprocessor = made.preprocessor
+    model.compile(jit_compile=False)
+    return made, model
 
 
 def assert_batches_are_as_specified(config):

@@ -15,7 +15,7 @@ from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
 from rt_keras.training.run import train
 from rt_keras.training.tasks import TASKS
-from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
+from tests.training.tasks.checks import TINY, assert_batches_are_as_specified, new_model
 
 TASK = TASKS["ctc"]
 # Positions of 40 ms in a recording.
@@ -47,15 +47,11 @@ def settings(tmp_path_factory):
     }
 
 
-def new_model(settings):
-    """Returns an experiment, and its model with its preprocessor and weights like trained ones."""
-    made = experiment.Experiment(make_config(settings))
-    keras.utils.set_random_seed(0)
-    model = made.make_model()
-    model.preprocessor = made.preprocessor
+def perturbed_model(settings):
+    """Returns an experiment, and its model with weights like trained ones."""
+    made, model = new_model(settings)
     for weight in model.trainable_variables:
         weight.assign(weight + 0.3 * np.random.default_rng(0).normal(size=weight.shape))
-    model.compile(jit_compile=False)
     return made, model
 
 
@@ -66,7 +62,7 @@ def test_batches_are_as_specified(settings, keys):
 
 
 def test_the_preprocessor_fits_the_model(settings):
-    made, model = new_model({**settings, "data.label_length": 7})
+    made, model = perturbed_model({**settings, "data.label_length": 7})
     assert type(model) is TASK.model_class and model.backbone.num_mel_bins == 8
     assert (made.preprocessor.sequence_length, made.preprocessor.label_length) == (10, 7)
     assert made.task.length(made) == 10
@@ -95,7 +91,7 @@ def test_only_training_hears_other_speeds(settings):
 
 @pytest.mark.slow
 def test_figures_are_the_losses_of_keras(settings):
-    made, model = new_model(settings)
+    made, model = perturbed_model(settings)
     examples = made.load_split("test")
     # The last batch has one recording.
     _, (inputs, labels, weights) = made.task.evaluation_batches(
@@ -115,7 +111,7 @@ def test_figures_are_the_losses_of_keras(settings):
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [None, 3])
 def test_errors_of_texts_are_counted_over_all_recordings(settings, seconds):
-    made, model = new_model(settings)
+    made, model = perturbed_model(settings)
     # Without a bias to bytes that are no letters, most of the output would not be UTF-8.
     letters = np.isin(np.arange(258), [0, 34, *range(ord("a") + 2, ord("g") + 2)])
     model.output_dense.bias.assign(np.where(letters, 0.0, -100.0))
@@ -134,7 +130,7 @@ def test_errors_of_texts_are_counted_over_all_recordings(settings, seconds):
 
 @pytest.mark.slow
 def test_a_split_without_recordings_that_fit_is_named(settings):
-    made, model = new_model({**settings, "data.label_length": 1})
+    made, model = perturbed_model({**settings, "data.label_length": 1})
     with pytest.raises(ValueError, match="validation split of speech_folder has no recordings"):
         validation_batches(made, model, model.distribute_strategy)
 

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,7 +12,7 @@ from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tasks.retriever import rank_scores
-from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
+from tests.training.tasks.checks import TINY, assert_batches_are_as_specified, new_model
 
 TASK = TASKS["retriever"]
 
@@ -47,16 +46,6 @@ def settings(tmp_path_factory):
         "data.sequence_length": 16,
         "data.question_length": 12,
     }
-
-
-def new_model(settings):
-    """Returns an experiment, and its model with its preprocessor."""
-    made = experiment.Experiment(make_config(settings))
-    keras.utils.set_random_seed(0)
-    model = made.make_model()
-    model.preprocessor = made.preprocessor
-    model.compile(jit_compile=False)
-    return made, model
 
 
 @pytest.mark.slow
