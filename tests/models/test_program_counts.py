@@ -1,0 +1,126 @@
+"""What equal layers cost before the first word: programs and operations, counted, never timed."""
+
+import json
+import re
+
+import pytest
+
+from tests.processes import dumped
+
+pytestmark = pytest.mark.slow
+
+# Each bound is about 1.5 times of what is found; layers that share nothing have up to 12 times as
+# many operations. The programs are a step of each kind of block, and the choice of a token.
+LARGEST_RATIO = 1.5
+ADAPTED = {
+    "layers": (30, 2),
+    "programs": 2,
+    "instructions": 4_600,
+    "of_training": 13_300,
+    "of_a_step": 4_200,
+    "bytes": 5_700_000,
+}
+# Blocks of Gated DeltaNet, and of windows and clusters.
+OWN = {
+    "layers": (12, 4),
+    "programs": 3,
+    "instructions": 1_300,
+    "of_training": 15_000,
+    "of_a_step": 2_000,
+    "bytes": 6_500_000,
+}
+
+COUNT = """
+import json, sys, tempfile
+from pathlib import Path
+import keras
+import tensorflow as tf
+import rt_keras
+from rt_keras import layers, models
+from rt_keras.data import ByteTokenizer
+from rt_keras.models.token_loop import as_variables
+from rt_keras.serving import export_saved_model
+from tests.conftest import trace_fast
+from tests.models.adapted.llama_folder import write_llama
+
+trace_fast()
+dump, make, many, few = Path(sys.argv[1]), *sys.argv[2:]
+folder = Path(tempfile.mkdtemp(dir=dump))
+
+def adapted(layers):
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "max_position_embeddings": 2048}
+    return rt_keras.adapt(write_llama(folder / str(layers), num_hidden_layers=layers, **sizes))
+
+def own(number):
+    below, above = [layers.GatedDeltaHeads(2)], [layers.LocalRoutingHeads(2, 4, 64, 96)]
+    backbone = models.RoutingTransformerBackbone(
+        258, number, 64, 128, [below] * (number // 2) + [above] * (number // 2)
+    )
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 2048)
+    return models.RoutingTransformerCausalLM(backbone, preprocessor)
+
+def made(model):
+    # Programs that XLA has compiled, and traces.
+    functions = model._kept.functions.values()
+    traced = sum(function.experimental_get_tracing_count() for function in functions)
+    return len([*dump.glob("*.before_optimizations.txt")]), traced
+
+def operations(function, *inputs):
+    traced = tf.function(function, autograph=False).get_concrete_function(*inputs)
+    graph = traced.graph.as_graph_def()
+    return len(graph.node) + sum(len(x.node_def) for x in graph.library.function)
+
+def of_training(model):
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    y = tf.TensorSpec([None, None], tf.int32)
+    x = {"token_ids": y, "padding_mask": y}
+    return operations(lambda *data: model.train_step(data), x, y)
+
+def of_a_step(model):
+    caches = model.new_cache if make == "adapted" else model.backbone.new_cache
+    caches = as_variables(caches(1, 2048))
+    token, position = (tf.TensorSpec(shape, tf.int32) for shape in ([1, 1], []))
+    return operations(model.states_in_place, token, caches, position)
+
+model, found = globals()[make](int(many)), {}
+model.compile(sampler="greedy")
+# Beyond the window, where blocks are selected; all within one room.
+calls = {"first": ("a dog ", 910), "prompt": ("cat, ", 770), "length": ("a dog ", 1000)}
+for name, (text, length) in calls.items():
+    model.generate(text * 150, max_length=length)
+    found[name] = made(model)
+both = model, globals()[make](int(few))
+found |= {count.__name__: [*map(count, both)] for count in (of_a_step, of_training)}
+export_saved_model(model, folder / "1")
+found["bytes"] = (folder / "1" / "saved_model.pb").stat().st_size
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module", params=["adapted", "own"])
+def bounds_and_counts(request):
+    bounds = {"adapted": ADAPTED, "own": OWN}[request.param]
+    with dumped(COUNT, request.param, *bounds["layers"]) as (folder, output):
+        texts = [x.read_text() for x in folder.glob("*.before_optimizations.txt")]
+        found = json.loads(output.splitlines()[-1])
+    found["instructions"] = max(len(re.findall(r"^ .* = ", x, re.M)) for x in texts)
+    return bounds, found
+
+
+def test_equal_layers_share_a_program_that_other_prompts_and_lengths_use_again(bounds_and_counts):
+    bounds, found = bounds_and_counts
+    assert found["first"][0] == bounds["programs"]
+    assert found["first"] == found["prompt"] == found["length"]
+    assert found["instructions"] < bounds["instructions"]
+
+
+@pytest.mark.parametrize("name", ["of_training", "of_a_step"])
+def test_equal_layers_share_the_operations_of_one(bounds_and_counts, name):
+    bounds, found = bounds_and_counts
+    many, few = found[name]
+    assert many < min(bounds[name], LARGEST_RATIO * few)
+
+
+def test_the_file_of_a_saved_model_holds_the_operations_of_one_layer(bounds_and_counts):
+    bounds, found = bounds_and_counts
+    assert found["bytes"] < bounds["bytes"]
