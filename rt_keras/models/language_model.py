@@ -146,7 +146,8 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
             return cache, encoded
 
         read = self.compiled_function("prompts", lambda: self.make_function_of_blocks(start))
-        return read({**inputs, ids_name: tokens}, tf.constant(first), bucket(first, room))
+        length = bucket(first, min(room, self.backbone.max_sequence_length or room))
+        return read({**inputs, ids_name: tokens}, tf.constant(first), length)
 
     @property
     def _input_names(self):
