@@ -146,7 +146,11 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
             return cache, encoded
 
         read = self.compiled_function("prompts", lambda: self.make_function_of_blocks(start))
-        length = bucket(first, min(room, self.backbone.max_sequence_length or room))
+        longest = self.backbone.max_sequence_length or room
+        if self.decoder_prefix:
+            # Heads that attend to an encoder may need as many of its keys as there are queries.
+            longest = width
+        length = bucket(first, min(room, longest))
         return read({**inputs, ids_name: tokens}, tf.constant(first), length)
 
     @property

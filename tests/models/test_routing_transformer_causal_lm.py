@@ -265,7 +265,7 @@ def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
 
     monkeypatch.setattr(model, "prefill", counted)
     tokens = checks.random_tokens(2, 140)
-    for shortest, traced in ((1, [64]), (64, [64]), (65, [64, 128]), (129, [64, 128, 140])):
+    for shortest, traced in ((1, [64]), (64, [64]), (65, [64, 128]), (129, [64, 128, 256])):
         model.generate(checks.inputs(tokens, [shortest, 139]), stop_token_ids=None)
         assert lengths == traced
 
