@@ -61,7 +61,8 @@ def adapt(
             attention finds, in the layers without a window: in decoders `Window`, `FirstTokens` and
             `SelectedBlocks`, in encoders `ClusteredHeads` with `top_k`.
         layers: list of int, numbers of the attention layers to change, from 0; or "global" for
-            those without a window. Defaults to None, for all layers.
+            those without a window. Defaults to None, for all layers, or without `head_groups` for
+            those without a window.
         keys: int, without `head_groups`: maximum number of keys that a query reads beyond its
             window and the first tokens, a multiple of 4; in encoders, number of keys that it sees
             with its own weights. Defaults to None, for 128.
@@ -103,8 +104,6 @@ def adapt(
         check_head_groups(head_groups)
         if keys is not None:
             raise ValueError(f"keys can only be set without head_groups. Received: keys={keys}")
-    elif layers is not None:
-        raise ValueError(f"layers can only be set with head_groups. Received: layers={layers!r}")
     check_extension(position_extension)
     packed = max_sequence_length
     if isinstance(model, (str, os.PathLike)):
@@ -196,7 +195,8 @@ def _heads_and_layers(backbone, head_groups, layers, keys, rotary_distance=None)
     """Returns the given head groups and layers, or the default ones of a backbone."""
     if head_groups is not None:
         return head_groups, layers
-    return default_head_groups(backbone, keys, rotary_distance)
+    head_groups, without_window = default_head_groups(backbone, keys, rotary_distance)
+    return head_groups, without_window if layers is None else layers
 
 
 def _check_fits(head_groups, layers, keys, backbone):

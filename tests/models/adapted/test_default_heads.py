@@ -131,8 +131,6 @@ def test_what_needs_heads(llama):
         rt_keras.adapt(make_backbone("Bart"))
     with pytest.raises(ValueError, match="keys can only be set without head_groups"):
         rt_keras.adapt(llama, [rt_keras.layers.FullHeads(4)], keys=4)
-    with pytest.raises(ValueError, match="layers can only be set with head_groups"):
-        rt_keras.adapt(llama, layers=[0])
     with pytest.raises(ValueError, match="whose layers all have a window"):
         rt_keras.adapt(make_backbone("Mistral"))
     x = keras.Input([4, 8])
