@@ -42,6 +42,9 @@ def map_chunks(function, stacked, whole, dtype):
         The results, stacked along a new first axis.
     """
     count = size(next(iter(stacked.values())), 0)
+    # To write a bfloat16 part into all results, XLA on a CPU converts all of them to float32 and
+    # back.
+    stored = dtype if has_accelerator() else tf.nest.map_structure(_of_sums, dtype)
 
     def arguments_of(flat, index):
         values = [x[index] for x in flat[: len(stacked)]]
@@ -50,12 +53,12 @@ def map_chunks(function, stacked, whole, dtype):
     @tf.custom_gradient
     def mapped(*flat):
         result = tf.map_fn(
-            lambda index: function(*arguments_of(flat, index)),
+            lambda index: _cast(function(*arguments_of(flat, index)), stored),
             tf.range(count),
-            fn_output_signature=dtype,
+            fn_output_signature=stored,
             parallel_iterations=1,
         )
-        return result, lambda *upstream: _gradients(flat, upstream)
+        return _cast(result, dtype), lambda *upstream: _gradients(flat, upstream)
 
     def _gradients(flat, upstream):
         learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
@@ -90,6 +93,14 @@ def map_chunks(function, stacked, whole, dtype):
         return [found.get(i) for i in range(len(flat))]
 
     return mapped(*stacked.values(), *whole.values())
+
+
+def _of_sums(dtype):
+    return accumulation_dtype(dtype) if tf.as_dtype(dtype).is_floating else dtype
+
+
+def _cast(tensors, dtypes):
+    return tf.nest.map_structure(tf.cast, tensors, dtypes)
 
 
 def _plus(total, gradient):

@@ -20,7 +20,7 @@ from rt_keras.ops.masked_blocks import attend_to_masked, no_attention
 
 # Up to this number of keys, a CPU takes less time to multiply a query by all of them by kernels of
 # TensorFlow than to gather the selected ones by a program of XLA.
-MOST_MASKED_KEYS = 4096
+MOST_MASKED_KEYS = 2048
 
 
 class Reach(NamedTuple):

@@ -27,7 +27,7 @@ from rt_keras.ops.selected_blocks import (
 # save memory but take longer to compile.
 SLICE_LENGTH = 256
 # Chunks read the first segments, so many or twice, four times, ... as many, and no later ones.
-FEWEST_SEGMENTS = 16
+FEWEST_SEGMENTS = 8
 
 
 class _Blocks(NamedTuple):
@@ -250,7 +250,7 @@ def _doubled_up_to(segments):
     """Returns numbers of segments, of which the smallest that is enough is read.
 
     >>> _doubled_up_to(50), _doubled_up_to(10)
-    ([16, 32, 50], [10])
+    ([8, 16, 32, 50], [8, 10])
     """
     found = []
     if isinstance(segments, int):
