@@ -58,9 +58,15 @@ def map_chunks(function, stacked, whole, dtype):
             fn_output_signature=stored,
             parallel_iterations=1,
         )
-        return _cast(result, dtype), lambda *upstream: _gradients(flat, upstream)
+        result = _cast(result, dtype)
+        return result, lambda *upstream: _gradients(flat, tf.nest.flatten(result), upstream)
 
-    def _gradients(flat, upstream):
+    def _gradients(flat, results, upstream):
+        # Inside a compiled function, TensorFlow passes None for results that nothing learns from.
+        if all(x is None for x in upstream):
+            return [None] * len(flat)
+        pairs = zip(results, upstream, strict=True)
+        upstream = [tf.zeros_like(x) if signal is None else signal for x, signal in pairs]
         learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
         of_stacked = [i for i in learnt if i < len(stacked)]
         of_whole = [i for i in learnt if i >= len(stacked)]
