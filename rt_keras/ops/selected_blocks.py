@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rt_keras.keras_internals import is_training
 from rt_keras.ops.attend import accumulation_dtype, attend, without_padding
 from rt_keras.ops.block_selection import (
     GATHERED_AT_ONCE,
@@ -19,8 +20,8 @@ from rt_keras.ops.lengths import smaller
 from rt_keras.ops.masked_blocks import attend_to_masked, no_attention
 
 # Up to this number of keys, a CPU takes less time to multiply a query by all of them by kernels of
-# TensorFlow than to gather the selected ones by a program of XLA.
-MOST_MASKED_KEYS = 2048
+# TensorFlow than to gather the selected ones by a program of XLA, whose gradient is slow.
+MOST_MASKED_KEYS, MOST_MASKED_KEYS_IN_TRAINING = 2048, 6144
 
 
 class Reach(NamedTuple):
@@ -285,7 +286,8 @@ def attend_to_best(
     options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
     if runs_on_cpu_kernels() and query.shape[2] != 1:
         keys, known = size(blocks["key"], 2), isinstance(query.shape[2], int)
-        far = known and isinstance(keys, int) and keys > MOST_MASKED_KEYS
+        most = MOST_MASKED_KEYS_IN_TRAINING if is_training() else MOST_MASKED_KEYS
+        far = known and isinstance(keys, int) and keys > most
         attend_to = _attend_compiled if far else attend_to_masked
         return attend_to(query, blocks, reach, *options)
     batch, heads, length, depth = sizes(query)
@@ -313,10 +315,34 @@ def attend_to_best(
     )
 
 
-@tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
 def _attend_compiled(query, blocks, reach, *options):
-    """Computes `attend_to_best` by XLA, which gathers the selected blocks of each query."""
+    """Computes `attend_to_best` by XLA, which gathers the selected blocks of each query.
+
+    The gradient is one program that computes it again: in a program of its own, shapes that the
+    forward pass has computed would not be constants.
+    """
+
+    @tf.custom_gradient
+    def attend_to(query, key, value):
+        given = {**blocks, "key": key, "value": value}
+        found = _compiled(query, given, reach, *options)
+        return found, lambda *upstream: _compiled_gradients(upstream, query, given, reach, *options)
+
+    return attend_to(query, blocks["key"], blocks["value"])
+
+
+@tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
+def _compiled(query, blocks, reach, *options):
     return attend_to_best(query, blocks, reach, *options)
+
+
+@tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
+def _compiled_gradients(upstream, query, blocks, reach, *options):
+    learnt = query, blocks["key"], blocks["value"]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(learnt)
+        found = attend_to_best(query, blocks, reach, *options)
+    return tape.gradient(found, learnt, upstream, unconnected_gradients="zero")
 
 
 def _attend_gathered(query, key, value, block, seen, *, bias, dropout, seed):
