@@ -6,6 +6,7 @@ import tensorflow as tf
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.same_shape import SameShape
+from rt_keras.layers.saved_arguments import store_arguments
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -54,11 +55,9 @@ class FeedForward(SameShape):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.intermediate_dim = positive_int("intermediate_dim", intermediate_dim)
-        self.activation = activation
-        self.dropout = dropout
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        positive_int("intermediate_dim", intermediate_dim)
+        kernel_initializer = keras.initializers.get(kernel_initializer)
+        store_arguments(self, locals())
         self.gated, self._activation = activation_function(activation)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 

@@ -34,6 +34,26 @@ def arguments_of(cls):
     return found
 
 
+def store_arguments(layer, arguments, leave=()):
+    """Stores arguments of a layer's constructor in attributes of the same names.
+
+    Args:
+        layer: the `keras.layers.Layer`.
+        arguments: dictionary of arguments by name, such as `locals()` at the start of the
+            constructor.
+        leave: names of arguments to leave out, which the class stores in another way. `dtype` and
+            `kwargs` are always left out.
+
+    Returns:
+        Dictionary of the stored arguments.
+    """
+    leave = {"self", "__class__", "dtype", "kwargs", *leave}
+    stored = {name: value for name, value in arguments.items() if name not in leave}
+    for name, value in stored.items():
+        setattr(layer, name, value)
+    return stored
+
+
 def saved_arguments(layer):
     """Returns the arguments of a layer's constructor, for `get_config`.
 

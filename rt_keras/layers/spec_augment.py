@@ -6,6 +6,7 @@ import tensorflow as tf
 from rt_keras.layers.dropout import draw_seed
 from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.same_shape import SameShape
+from rt_keras.layers.saved_arguments import store_arguments
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -51,16 +52,9 @@ class SpecAugment(SameShape):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        arguments = {
-            "frequency_masks": frequency_masks,
-            "frequency_mask_width": frequency_mask_width,
-            "time_masks": time_masks,
-            "time_mask_width": time_mask_width,
-        }
-        for name, value in arguments.items():
-            positive_int(name, value, least=0)
-            setattr(self, name, value)
-        self.seed = seed
+        store_arguments(self, locals())
+        for name in ("frequency_masks", "frequency_mask_width", "time_masks", "time_mask_width"):
+            positive_int(name, getattr(self, name), least=0)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 

@@ -4,10 +4,11 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.dropout import draw_seed
+from rt_keras.layers.same_shape import SameShape
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class TokenDropout(keras.layers.Layer):
+class TokenDropout(SameShape):
     """Randomly replaces token ids with 0 in training.
 
     ```
@@ -53,9 +54,3 @@ class TokenDropout(keras.layers.Layer):
 
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

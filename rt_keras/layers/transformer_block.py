@@ -21,7 +21,7 @@ from rt_keras.layers.own_layers import (
 )
 from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.same_shape import SameShape
-from rt_keras.layers.saved_arguments import with_layers
+from rt_keras.layers.saved_arguments import store_arguments, with_layers
 from rt_keras.layers.token_shift import TokenShift
 
 
@@ -145,23 +145,11 @@ class TransformerBlock(CachedBlock, SameShape):
                 "normalize_first must be True (pre-norm) or False (post-norm). Received: "
                 f"normalize_first={normalize_first!r}"
             )
-        self.intermediate_dim = intermediate_dim
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.activation = activation
-        self.normalize_first = normalize_first
+        kernel_initializer = keras.initializers.get(kernel_initializer)
+        store_arguments(
+            self, locals(), ["head_groups", "cross_head_groups", "feed_forward", "normalization"]
+        )
         self._normalization = own_normalization(normalization)
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.shift_tokens = shift_tokens
-        self.attention_bias = attention_bias
-        self.feed_forward_bias = feed_forward_bias
-        self.use_head_dense = use_head_dense
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.conv_kernel_size = conv_kernel_size
-        self.remat = remat
         self.attention = self._attention(head_groups, "attention", conv_kernel_size)
         self.cross_attention = None
         if cross_head_groups is not None:

@@ -91,6 +91,13 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
             name=name,
         )
 
+    def _run_blocks(self, x, training=None, **options):
+        """Computes the outputs of the decoder from embeddings, with options of the blocks."""
+        x = self.input_dropout(x, training=training)
+        for block in self.transformer_blocks:
+            x = block(x, training=training, **options)
+        return self._normalized(x)
+
     # Decoding.
 
     @property

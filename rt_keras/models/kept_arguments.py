@@ -2,6 +2,8 @@
 
 import keras
 
+from rt_keras.layers.saved_arguments import store_arguments
+
 
 class KeptArguments:
     """Mixin that stores constructor arguments and returns them from `get_config`.
@@ -19,12 +21,13 @@ class KeptArguments:
                 start of the constructor.
             leave: names of arguments to leave out, which the class stores in another way. `dtype`
                 and `kwargs` are always left out.
+
+        Returns:
+            Dictionary of the stored arguments.
         """
-        leave = {"self", "__class__", "dtype", "kwargs", *leave}
-        kept = {name: value for name, value in arguments.items() if name not in leave}
+        kept = store_arguments(self, arguments, leave)
         self._kept_arguments = (*self._kept_arguments, *kept)
-        for name, value in kept.items():
-            setattr(self, name, value)
+        return kept
 
     def get_config(self):
         kept = {name: getattr(self, name) for name in self._kept_arguments}

@@ -105,10 +105,9 @@ class RoutingTransformerBackbone(DecoderBackbone):
             "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
             "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
         }
-        x = self.input_dropout(self.embedding(inputs["token_ids"]))
-        for block in self.transformer_blocks:
-            x = block(x, padding_mask=inputs["padding_mask"], use_causal_mask=self.causal)
-        super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
+        masks = {"padding_mask": inputs["padding_mask"], "use_causal_mask": self.causal}
+        outputs = self._run_blocks(self.embedding(inputs["token_ids"]), **masks)
+        super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])

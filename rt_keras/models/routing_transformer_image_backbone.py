@@ -105,10 +105,9 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         inputs = {"images": keras.Input(image_shape, dtype="int32", name="images")}
         if num_classes is not None:
             inputs["labels"] = keras.Input((), dtype="int32", name="labels")
-        x = self.input_dropout(self.embedding(inputs["images"], labels=inputs.get("labels")))
-        for block in self.transformer_blocks:
-            x = block(x, use_causal_mask=True)
-        super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
+        embedded = self.embedding(inputs["images"], labels=inputs.get("labels"))
+        outputs = self._run_blocks(embedded, use_causal_mask=True)
+        super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):

@@ -77,16 +77,10 @@ class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Prepr
         **kwargs,
     ):
         check_tokenizer(tokenizer)
-        lengths = {
-            "num_passages": num_passages,
-            "passage_length": passage_length,
-            "question_length": question_length,
-            "answer_length": answer_length,
-        }
-        check_at_least_one(**lengths)
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
-        self.keep_arguments(lengths)
+        lengths = self.keep_arguments(locals(), leave=["tokenizer"])
+        check_at_least_one(**lengths)
         parts = num_passages * passage_length, question_length, answer_length
         # With the start token, and the end of each part.
         self.sequence_length = 1 + sum(parts) + num_passages + 2

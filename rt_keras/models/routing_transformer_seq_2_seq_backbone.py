@@ -243,18 +243,14 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         Returns:
             `[batch, length, hidden_dim]`.
         """
-        x = self.embedding(token_ids, training=training)
-        x = self.input_dropout(x, training=training)
-        for block in self.transformer_blocks:
-            x = block(
-                x,
-                padding_mask=padding_mask,
-                use_causal_mask=True,
-                encoder_outputs=encoder_outputs,
-                encoder_padding_mask=encoder_padding_mask,
-                training=training,
-            )
-        return self._normalized(x)
+        return self._run_blocks(
+            self.embedding(token_ids, training=training),
+            training,
+            padding_mask=padding_mask,
+            use_causal_mask=True,
+            encoder_outputs=encoder_outputs,
+            encoder_padding_mask=encoder_padding_mask,
+        )
 
     # Decoding.
 

@@ -97,12 +97,10 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
             "features": keras.Input((None, num_mel_bins), name="features"),
             "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
         }
-        x = self.embedding(inputs["features"], padding_mask=inputs["padding_mask"])
-        x = self.input_dropout(x)
+        embedded = self.embedding(inputs["features"], padding_mask=inputs["padding_mask"])
         mask = positions_of_frames(inputs["padding_mask"])
-        for block in self.transformer_blocks:
-            x = block(x, padding_mask=mask)
-        super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
+        outputs = self._run_blocks(embedded, padding_mask=mask)
+        super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
 
     # Each output depends on all frames.
     cached_decoding = False

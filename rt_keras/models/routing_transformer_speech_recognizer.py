@@ -16,6 +16,7 @@ from rt_keras.models.routing_transformer_speech_recognizer_preprocessor import (
     RoutingTransformerSpeechRecognizerPreprocessor,
 )
 from rt_keras.models.sound_windows import join_windows, windows_of_sounds
+from rt_keras.models.text_preprocessor import check_backbone
 from rt_keras.models.training import Training
 from rt_keras.ops.ctc import ctc_loss
 
@@ -78,7 +79,13 @@ class RoutingTransformerSpeechRecognizer(Loadable, Training, keras_hub.models.Ta
     preprocessor_cls = RoutingTransformerSpeechRecognizerPreprocessor
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
-        self._check(backbone, preprocessor)
+        check_backbone(backbone, self.backbone_cls, preprocessor)
+        bins = preprocessor and preprocessor.audio_converter.num_mel_bins
+        if bins not in (None, backbone.num_mel_bins):
+            raise ValueError(
+                f"backbone must have the {bins} features of the preprocessor. Received: "
+                f"num_mel_bins={backbone.num_mel_bins}"
+            )
 
         # === Layers ===
         self.backbone = backbone
@@ -92,30 +99,6 @@ class RoutingTransformerSpeechRecognizer(Loadable, Training, keras_hub.models.Ta
         mask = positions_of_frames(inputs["padding_mask"])
         outputs = self.padding_to_blank(self.output_dense(backbone(inputs)), mask)
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-    @classmethod
-    def _check(cls, backbone, preprocessor):
-        if not isinstance(backbone, cls.backbone_cls):
-            raise TypeError(
-                f"backbone must be a {cls.backbone_cls.__name__}. Received: a "
-                f"{type(backbone).__name__}"
-            )
-        if preprocessor is None:
-            return
-        bins = preprocessor.audio_converter.num_mel_bins
-        if backbone.num_mel_bins != bins:
-            raise ValueError(
-                f"backbone must have the {bins} features of the preprocessor. Received: "
-                f"num_mel_bins={backbone.num_mel_bins}"
-            )
-        if not preprocessor.tokenizer.is_loaded:
-            return
-        tokens = preprocessor.tokenizer.vocabulary_size()
-        if backbone.vocabulary_size < tokens:
-            raise ValueError(
-                f"backbone must have at least the {tokens} tokens of the preprocessor. Received: "
-                f"vocabulary_size={backbone.vocabulary_size}"
-            )
 
     def compile_arguments(self, optimizer="auto", loss="auto", **kwargs):
         """Adds the defaults of `compile`: Adam at 5e-4, with clipped gradients, and `CTCLoss`."""

@@ -11,6 +11,7 @@ from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransfor
 from rt_keras.models.routing_transformer_text_embedder_preprocessor import (
     RoutingTransformerTextEmbedderPreprocessor,
 )
+from rt_keras.models.text_preprocessor import check_backbone
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -85,7 +86,7 @@ class RoutingTransformerTextEmbedder(Loadable, Contrastive, keras_hub.models.Tex
         question_length=None,
         **kwargs,
     ):
-        _check(backbone, preprocessor)
+        check_backbone(backbone, self.backbone_cls, preprocessor)
         check("pooling", pooling, one_of("mean", "first"))
         if projection_dim is not None:
             positive_int("projection_dim", projection_dim)
@@ -116,21 +117,4 @@ class RoutingTransformerTextEmbedder(Loadable, Contrastive, keras_hub.models.Tex
             temperature=temperature,
             question_length=question_length,
             **kwargs,
-        )
-
-
-def _check(backbone, preprocessor):
-    """Raises an error if a backbone does not fit, or has too few token ids for a preprocessor."""
-    if not isinstance(backbone, RoutingTransformerEncoderBackbone):
-        raise TypeError(
-            "backbone must be a RoutingTransformerEncoderBackbone, which has bidirectional "
-            f"attention. Received: a {type(backbone).__name__}"
-        )
-    if preprocessor is None or not preprocessor.tokenizer.is_loaded:
-        return
-    token_ids = preprocessor.tokenizer.vocabulary_size()
-    if backbone.vocabulary_size < token_ids:
-        raise ValueError(
-            f"backbone must have at least the {token_ids} token ids of the preprocessor. Received: "
-            f"vocabulary_size={backbone.vocabulary_size}"
         )

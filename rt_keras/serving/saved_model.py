@@ -105,7 +105,8 @@ def export_saved_model(model, path, max_length=None, index=None):
         raise ValueError(f"max_length does not apply to a {name}. Received: {max_length}")
     path = version_folder(path)
     files.check_new_folder(path)
-    signatures = _signatures(model, max_length, index)
+    functions = _functions(model, max_length, index)
+    signatures = {"serving_default": next(iter(functions.values())), **functions}
     _check_tokenizer(model)
     with files.whole_folder(path) as part:
         kept = _what_is_kept(model, signatures, index)
@@ -141,37 +142,30 @@ def _text_length(model, max_length):
     return max_length
 
 
-def _signatures(model, max_length, index):
-    """Returns the functions of a model by name."""
+def _functions(model, max_length, index):
+    """Returns the functions of a model by name, its default first."""
     if isinstance(model, Contrastive):
-        embed = embedding_function(model)
-        return {"serving_default": embed, "embed": embed}
+        return {"embed": embedding_function(model)}
     if isinstance(model, RoutingTransformerReader):
-        answer = answering_function(model, index)
-        return {"serving_default": answer, "answer": answer}
+        return {"answer": answering_function(model, index)}
     if isinstance(model, RoutingTransformerImageLM):
-        complete = completing_function(model)
-        return {"serving_default": complete, "complete": complete}
+        return {"complete": completing_function(model)}
     if isinstance(model, RoutingTransformerSpeechRecognizer):
-        functions = transcribing_functions(model, max_length)
-        return {"serving_default": functions["transcribe"], **functions}
+        return transcribing_functions(model, max_length)
     if isinstance(model, RoutingTransformerSeq2SeqLM):
-        translate = translating_function(model, max_length)
-        return {"serving_default": translate, "translate": translate}
-    score = scoring_function(model, max_length)
-    signatures = {
-        "serving_default": score,
-        "score": score,
+        return {"translate": translating_function(model, max_length)}
+    functions = {
+        "score": scoring_function(model, max_length),
         "score_text": text_scoring_function(model, max_length),
         "generate": generating_function(model, max_length),
     }
     if why_not_stateful(model.backbone) is None:
-        signatures |= {
+        functions |= {
             "new_state": starting_function(model),
             "score_next": state_scoring_function(model, max_length),
             "generate_next": state_generating_function(model, max_length),
         }
-    return signatures
+    return functions
 
 
 def _check_tokenizer(model):
