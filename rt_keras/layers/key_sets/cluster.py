@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
-from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import size
@@ -20,7 +21,7 @@ from rt_keras.ops.routed import ROUTED_KEYS
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class Cluster(KeySet):
+class Cluster(ByOps):
     """The last keys of a query's cluster, found by online k-means, at any distance.
 
     See `rt_keras.ops.nearest_attention` and, for `assignment` "balanced",
@@ -62,6 +63,7 @@ class Cluster(KeySet):
     """
 
     name = "routed"
+    chunk_op, step_op = map(staticmethod, (nearest_chunk, nearest_step))
 
     num_clusters: int = key(dataclasses.MISSING, "clusters per head", AT_LEAST_1)
     window_size: int = key(
@@ -115,10 +117,8 @@ class Cluster(KeySet):
         """Returns whether the routed key of a position is the query of the previous position."""
         return self.routed_key == "previous_query"
 
-    @property
-    def clusters_queries_alone(self):
-        """Returns whether routed keys are queries, those of the previous positions."""
-        return self.shifts_keys
+    # Routed keys are then queries.
+    clusters_queries_alone = shifts_keys
 
     @property
     def has_query_key_norm(self):
@@ -136,10 +136,6 @@ class Cluster(KeySet):
     def reads_chunks(self):
         """Returns whether the set can be merged and leaves out no window, which only a step can."""
         return self.joins and self.window is None
-
-    @property
-    def furthest_left_out(self):
-        return None if self.window is None else self.window.furthest
 
     def beside(self, others):
         window = None if self.shifts_keys else window_among(others)
@@ -175,8 +171,7 @@ class Cluster(KeySet):
             routed_key=self.routed_key,
             block_size=None if window is None else window.block_size,
             look_back=1 if window is None else window.look_back,
-            **self.routing(heads),
-            **self._logits(heads, joins),
+            **self.op_options(heads, joins),
             **options,
         )
         return self._biased(heads, found, joins)
@@ -222,27 +217,17 @@ class Cluster(KeySet):
         if window is not None:
             border = (chunk.position // window.block_size - window.look_back) * window.block_size
         options = {"before": border, "window_size": self.window_size}
-        return self._read_by(nearest_step, heads, chunk, states, joins, options)
-
-    def read_chunk(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(nearest_chunk, heads, chunk, states, joins, options)
+        return self._read_by(self.step_op, heads, chunk, states, joins, options)
 
     def _read_by(self, op, heads, chunk, states, joins, options):
-        """Computes the next positions with the op for a chunk or the op for one position."""
         state = states[self.name]
-        found, after = op(
-            self.routed_query(heads, chunk.query, state=state),
-            chunk.key,
-            chunk.value,
-            state,
-            chunk.position,
-            count=chunk.count,
-            **options,
-            **self.routing(heads),
-            **self._logits(heads, joins),
-        )
+        routed = chunk._replace(query=self.routed_query(heads, chunk.query, state=state))
+        found, after = super()._read_by(op, heads, routed, states, joins, options)
         return self._biased(heads, found, joins), after | self._asked(state, chunk)
+
+    def _inputs(self, heads, chunk):
+        # The ops normalize queries that are also keys only once.
+        return chunk.query, chunk.key, chunk.value
 
     def _asked(self, state, chunk):
         """Returns the last queries, which the convolution of the next queries needs."""
@@ -262,9 +247,9 @@ class Cluster(KeySet):
             "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
         }
 
-    def _logits(self, heads, joins):
-        """Returns the arguments of the ops that define logits."""
-        return {"relative_embeddings": self.relative_embeddings(heads), "return_logsumexp": joins}
+    def op_options(self, heads, joins):
+        table = self.relative_embeddings(heads)
+        return {**self.routing(heads), "relative_embeddings": table, "return_logsumexp": joins}
 
     def _biased(self, heads, found, joins):
         """Adds the bias to the logsumexp. Without other sets, the bias has no effect."""

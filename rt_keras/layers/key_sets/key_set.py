@@ -108,6 +108,8 @@ class KeySet:
 
     # Largest distance of the relative positions, a field of the sets that support them.
     max_relative_distance = None
+    # The window whose keys are left out, a field of the sets that leave out keys.
+    window = None
 
     def __post_init__(self):
         for name, key in keys_of(type(self)).items():
@@ -151,7 +153,7 @@ class KeySet:
 
         None if it leaves out none. No query of a shorter sequence then sees a key of the set.
         """
-        return None
+        return None if self.window is None else self.window.furthest
 
     def is_out_of_reach(self, length):
         """Returns whether no query of a sequence of a known length sees a key of the set."""

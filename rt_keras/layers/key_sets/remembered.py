@@ -6,8 +6,9 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, key, one_of
+from rt_keras.layers.key_sets.by_ops import ByOps
 from rt_keras.layers.key_sets.cluster import Cluster, biased
-from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import shift_right, size
 from rt_keras.ops.cluster_memory import empty_memory
@@ -16,7 +17,7 @@ from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk, memory_step
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class Remembered(KeySet):
+class Remembered(ByOps):
     """The members in the memory of a query's cluster that have the highest logits.
 
     The set requires a `Cluster` with `routed_key` "previous_query", whose routing it shares. It
@@ -46,6 +47,7 @@ class Remembered(KeySet):
     """
 
     name = "memory"
+    chunk_op, step_op = map(staticmethod, (memory_chunk, memory_step))
     needs_causal_mask = True
     reads_chunks = True
     takes_global_tokens = False
@@ -110,20 +112,12 @@ class Remembered(KeySet):
             **self._remembering(heads),
         )
 
-    def read_chunk(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read(memory_chunk, heads, chunk, states, options)
-
-    def decode_step(self, heads, chunk, states, joins):
-        return self._read(memory_step, heads, chunk, states, {})
-
-    def _read(self, remember, heads, chunk, states, options):
-        """Computes the next positions with the op for a chunk or the op for one position."""
+    def _read_by(self, op, heads, chunk, states, joins, options):
         of_cluster = states[self.cluster.name]
         asked = self.cluster.routed_query(heads, chunk.query, state=of_cluster)
         before = tf.cast(of_cluster["query"], asked.dtype)
         positions = tf.reshape(chunk.position, [-1, 1]) + tf.range(size(asked, 2))
-        *found, memory = remember(
+        *found, memory = op(
             asked,
             tf.concat([before, asked[:, :, :-1]], axis=2),
             chunk.value,

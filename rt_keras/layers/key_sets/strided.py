@@ -50,10 +50,6 @@ class Strided(ByOps):
     # The window whose keys are left out.
     window: Window | None = in_union()
 
-    @property
-    def furthest_left_out(self):
-        return None if self.window is None else self.window.furthest
-
     def beside(self, others):
         return dataclasses.replace(self, window=window_among(others))
 

@@ -68,10 +68,9 @@ class Window(Positioned):
 
     def check(self):
         super().check()
-        if isinstance(self.grid, list):
-            object.__setattr__(self, "grid", tuple(self.grid))
-        if isinstance(self.look_back, list):
-            object.__setattr__(self, "look_back", tuple(self.look_back))
+        for name in ("grid", "look_back"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = () if self.grid is None else self.grid
         if not all(_is_int(side) and side > 0 for side in sides):
             raise ValueError(f"grid must be positive integers. Received: grid={self.grid!r}")
@@ -97,10 +96,7 @@ class Window(Positioned):
         """Returns whether blocks of keys and queries have the same size."""
         return self.key_block_size in (None, self.block_size)
 
-    @property
-    def cached_decoding(self):
-        """Returns whether blocks of keys and queries have the same size."""
-        return self.takes_causal_mask
+    cached_decoding = takes_causal_mask
 
     @property
     def cache_grows(self):
