@@ -13,7 +13,7 @@ from rt_keras.layers.global_tokens import check_global_mask, check_global_tokens
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.projections import Projections
-from rt_keras.layers.saved_arguments import saved_arguments, with_layers
+from rt_keras.layers.saved_arguments import saved_arguments, store_arguments, with_layers
 from rt_keras.ops.global_tokens import find_global_tokens
 
 
@@ -185,35 +185,29 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout}")
         self.head_groups = list(head_groups)
-        self.key_dim = positive_int_or_none("key_dim", key_dim)
-        self.value_dim = positive_int_or_none("value_dim", value_dim)
-        self.output_dim = positive_int_or_none("output_shape", output_shape)
-        self.dropout = dropout
-        self.use_bias = use_bias
-        self.use_head_dense = use_head_dense
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        # The dense layers apply it. With the base layer's attribute name, it would count twice.
-        self._activity_regularizer = keras.regularizers.get(activity_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed) if dropout else None
-        self.num_key_value_heads = positive_int_or_none("num_key_value_heads", num_key_value_heads)
-        if num_key_value_heads is not None:
-            self._check_grouped_queries(num_key_value_heads)
+        kernel_initializer = keras.initializers.get(kernel_initializer)
+        bias_initializer = keras.initializers.get(bias_initializer)
+        kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        bias_regularizer = keras.regularizers.get(bias_regularizer)
+        kernel_constraint = keras.constraints.get(kernel_constraint)
+        bias_constraint = keras.constraints.get(bias_constraint)
         if not isinstance(rotary_embedding, (keras.layers.Layer, type(None))):
             raise ValueError(
                 "rotary_embedding must be a layer, such as keras_hub.layers.RotaryEmbedding(). "
                 f"Received: rotary_embedding={rotary_embedding!r}"
             )
-        self.rotary_embedding = rotary_embedding
-        check_global_tokens(num_global_tokens, head_groups)
+        store_arguments(self, locals(), ["head_groups", "output_shape", "activity_regularizer"])
+        self.output_dim = positive_int_or_none("output_shape", output_shape)
+        # The dense layers apply it. With the base layer's attribute name, it would count twice.
+        self._activity_regularizer = keras.regularizers.get(activity_regularizer)
+        for name in ("key_dim", "value_dim", "num_key_value_heads"):
+            positive_int_or_none(name, getattr(self, name))
         # A kernel of one position would only scale the vectors.
-        self.conv_kernel_size = positive_int_or_none("conv_kernel_size", conv_kernel_size, least=2)
-        self.num_global_tokens = num_global_tokens
+        positive_int_or_none("conv_kernel_size", conv_kernel_size, least=2)
+        if num_key_value_heads is not None:
+            self._check_grouped_queries(num_key_value_heads)
+        check_global_tokens(num_global_tokens, head_groups)
+        self.seed_generator = keras.random.SeedGenerator(seed) if dropout else None
 
     @property
     def num_heads(self):
