@@ -53,3 +53,22 @@ def table_of(items, columns):
     """
     rows = [[value(item) for _, value in columns.values()] for item in items]
     return table({heading: spec for heading, (spec, _) in columns.items()}, rows)
+
+
+def grouped(items, key):
+    """Groups items, in the order of first appearance.
+
+    Args:
+        items: iterable.
+        key: function that returns the key of an item's group.
+
+    Returns:
+        Dictionary from keys to lists of items.
+
+    >>> grouped([1, 3, 4], lambda n: n % 2)
+    {1: [1, 3], 0: [4]}
+    """
+    groups = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups

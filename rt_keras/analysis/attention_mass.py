@@ -12,7 +12,7 @@ from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.models.adapted.default_heads import FIRST_TOKENS, LOOK_BACK, SEGMENT_SIZE
 from rt_keras.ops.blocks import repeat_heads
-from rt_keras.tables import table
+from rt_keras.tables import grouped, table
 
 # Keys in a block.
 BLOCK_SIZE = 8
@@ -152,9 +152,7 @@ def report(figures):
         0      12     0.50   0.500   0.500   0.500    0.500  0.500
     """
     columns = {"layer": ",", **{heading: spec for heading, spec, _ in MEASURES.values()}}
-    layers = {}
-    for row in figures["heads"]:
-        layers.setdefault(row["layer"], []).append(row)
+    layers = grouped(figures["heads"], lambda row: row["layer"])
     rows = [
         [layer, *(_mean([row[name] for row in heads]) for name in MEASURES)]
         for layer, heads in layers.items()

@@ -10,7 +10,7 @@ from rt_keras.data import ByteTokenizer
 from rt_keras.drawing import drawing
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.centroids import heads_with_centroids
-from rt_keras.tables import table
+from rt_keras.tables import grouped, table
 
 # Tokens that occur less often in a cluster are not characteristic of it.
 LEAST_COUNT = 3
@@ -220,9 +220,8 @@ def draw(found, tokens, tokenizer, path):
         path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
-    labels, layers = list(map(visible, readable(tokenizer, tokens[:POSITIONS]))), {}
-    for head in found:
-        layers.setdefault(head["layer"], []).append(head)
+    labels = list(map(visible, readable(tokenizer, tokens[:POSITIONS])))
+    layers = grouped(found, lambda head: head["layer"])
     heights = [len(heads) + 2 for heads in layers.values()]
     size = (2.5 + 0.12 * len(labels), 0.5 + 0.25 * sum(heights))
     with drawing(path, dpi=110, figsize=size) as figure:

@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+from rt_keras import tables
 from rt_keras.files import read_json, write_json
 from rt_keras.options import add_options
 
@@ -145,10 +146,7 @@ def _identity(settings):
 
 def grouped(figures, setting):
     """Groups figures by a setting, in the order of first appearance."""
-    found = {}
-    for figure in figures:
-        found.setdefault(figure["settings"][setting], []).append(figure)
-    return found
+    return tables.grouped(figures, lambda figure: figure["settings"][setting])
 
 
 def mean(values):

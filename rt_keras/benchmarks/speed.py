@@ -19,7 +19,7 @@ import statistics
 import rt_keras
 from rt_keras.benchmarks import machine, rivals, runs, workers
 from rt_keras.options import add_integers, add_options, check_at_least_one
-from rt_keras.tables import table_of
+from rt_keras.tables import grouped, table_of
 
 ROUTING = ("balanced_shared", "balanced_separate", "nearest_shared", "nearest_separate")
 CLUSTERED = ("clustered", "improved_clustered", "causal_clustered", "lsh")
@@ -250,9 +250,7 @@ def slopes(figures):
     >>> [round(slopes(figures)[0][name], 3) for name in ("seconds", "peak_bytes")]
     [2.0, 1.0]
     """
-    lines = {}
-    for figure in figures:
-        lines.setdefault((figure["kind"], figure["pass"]), []).append(figure)
+    lines = grouped(figures, lambda figure: (figure["kind"], figure["pass"]))
     return [
         {"kind": kind, "pass": timed, **{x: _slope(line, x) for x in ("seconds", "peak_bytes")}}
         for (kind, timed), line in lines.items()

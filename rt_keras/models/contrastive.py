@@ -129,15 +129,7 @@ class Contrastive(Training):
         mask = inputs["padding_mask"]
         longest = int(tf.reduce_max(tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)))
         length = bucket(longest, mask.shape[1])
-        embed = self.compiled_function(
-            "embed",
-            lambda: tf.function(
-                lambda inputs: self(inputs, training=False),
-                jit_compile=self.jit_generate,
-                autograph=False,
-            ),
-        )
-        found = embed({name: values[:, :length] for name, values in inputs.items()})
+        found = self.compiled_call({name: x[:, :length] for name, x in inputs.items()})
         return np.asarray(found, np.float32)[: len(texts)]
 
 

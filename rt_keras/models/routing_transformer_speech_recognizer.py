@@ -144,7 +144,8 @@ class RoutingTransformerSpeechRecognizer(Loadable, Training, keras_hub.models.Ta
 
         def logits_of(samples, counts):
             features, mask = preprocessor.audio_converter(samples, counts=counts)
-            return self.compiled_logits({"features": features, "padding_mask": mask})
+            inputs = {"features": features, "padding_mask": tf.cast(mask, tf.int32)}
+            return self.compiled_call(inputs)
 
         samples, counts = preprocessor.samples(x, truncate=False)
         positions = -(-samples.shape[1] // preprocessor.position_samples)
@@ -156,25 +157,6 @@ class RoutingTransformerSpeechRecognizer(Loadable, Training, keras_hub.models.Ta
         # Few lengths, so that few programs are compiled.
         length = bucket(max(positions, 1), window or LONGEST) * preprocessor.position_samples
         return logits_of(tf.pad(samples, [[0, 0], [0, length - samples.shape[1]]]), counts)
-
-    def compiled_logits(self, inputs):
-        """Computes the logits of features in a compiled function.
-
-        Args:
-            inputs: dictionary of the inputs of a call.
-
-        Returns:
-            Logits, as a call returns them.
-        """
-
-        def logits(inputs):
-            return self(inputs, training=False)
-
-        function = self.compiled_function(
-            "logits", lambda: tf.function(logits, jit_compile=self.jit_generate, autograph=False)
-        )
-        mask = tf.cast(inputs["padding_mask"], tf.int32)
-        return function({**inputs, "padding_mask": mask})
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

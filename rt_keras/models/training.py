@@ -105,6 +105,21 @@ class Training(CompiledFunctions, FirstBatch):
         """
         return self(x, training=training)
 
+    def compiled_call(self, inputs):
+        """Computes the outputs of a call in a compiled function.
+
+        Args:
+            inputs: inputs of the model.
+
+        Returns:
+            The outputs of the model.
+        """
+
+        def call(inputs):
+            return self(inputs, training=False)
+
+        return self.compiled_function("call", lambda: self.make_function(call))(inputs)
+
     def fit(self, x=None, *args, **kwargs):
         if isinstance(x, tf.distribute.DistributedDataset):
             return keras.Model.fit(self, x, *args, **kwargs)
