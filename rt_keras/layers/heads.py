@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
 from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, signature_of_kind
 from rt_keras.layers.head_group import HeadGroup
@@ -87,15 +88,12 @@ class Heads(Centroids, HeadGroup):
     def __init__(self, num_heads, key_sets, share_qk=False, **kwargs):
         super().__init__(num_heads, **kwargs)
         if not (key_sets and all(isinstance(x, KeySet) for x in key_sets)):
-            raise ValueError(
-                "key_sets must be a list of at least one set of keys, such as [Window(64), "
-                f"Cluster(16, window_size=48)]. Received: key_sets={key_sets!r}"
-            )
+            example = "[Window(64), Cluster(16, window_size=48)]"
+            needed = f"a list of at least one set of keys, such as {example}"
+            raise wrong_value("key_sets", needed, key_sets)
         names = [x.name for x in key_sets]
         if len(set(names)) < len(names):
-            raise ValueError(
-                f"key_sets must be of different classes. Received: key_sets={key_sets!r}"
-            )
+            raise wrong_value("key_sets", "of different classes", key_sets)
         self.key_sets = tuple(key_sets)
         self.share_qk = bool(share_qk)
         self.joined_sets = tuple(

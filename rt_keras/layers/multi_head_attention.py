@@ -5,6 +5,7 @@ import inspect
 import keras
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
 from rt_keras.layers.attention_masks import check_attention_mask, split_attention_mask
 from rt_keras.layers.attention_scores import attention_scores, check_scores
 from rt_keras.layers.cached_attention import CachedAttention
@@ -192,10 +193,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         kernel_constraint = keras.constraints.get(kernel_constraint)
         bias_constraint = keras.constraints.get(bias_constraint)
         if not isinstance(rotary_embedding, (keras.layers.Layer, type(None))):
-            raise ValueError(
-                "rotary_embedding must be a layer, such as keras_hub.layers.RotaryEmbedding(). "
-                f"Received: rotary_embedding={rotary_embedding!r}"
-            )
+            needed = "a layer, such as keras_hub.layers.RotaryEmbedding()"
+            raise wrong_value("rotary_embedding", needed, rotary_embedding)
         store_arguments(self, locals(), ["head_groups", "output_shape", "activity_regularizer"])
         self.output_dim = positive_int_or_none("output_shape", output_shape)
         # The dense layers apply it. With the base layer's attribute name, it would count twice.

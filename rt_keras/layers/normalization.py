@@ -2,6 +2,7 @@
 
 import keras
 
+from rt_keras.keys import wrong_value
 from rt_keras.layers.own_layers import OwnLayers
 
 NORMALIZATIONS = ("layer_norm", "rms_norm")
@@ -19,10 +20,8 @@ def own_normalization(given):
     if isinstance(given, OwnLayers) or given in NORMALIZATIONS:
         return given
     if isinstance(given, str):
-        raise ValueError(
-            f"normalization must be one of {NORMALIZATIONS}, a layer or a function that returns "
-            f"one. Received: normalization={given!r}"
-        )
+        needed = f"one of {NORMALIZATIONS}, a layer or a function that returns one"
+        raise wrong_value("normalization", needed, given)
     return OwnLayers("normalization", given)
 
 

@@ -6,6 +6,7 @@ import inspect
 import keras
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
 from rt_keras.layers.cached_block import CachedBlock
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
@@ -141,10 +142,8 @@ class TransformerBlock(CachedBlock, SameShape):
     ):
         super().__init__(**kwargs)
         if not isinstance(normalize_first, bool):
-            raise ValueError(
-                "normalize_first must be True (pre-norm) or False (post-norm). Received: "
-                f"normalize_first={normalize_first!r}"
-            )
+            needed = "True (pre-norm) or False (post-norm)"
+            raise wrong_value("normalize_first", needed, normalize_first)
         kernel_initializer = keras.initializers.get(kernel_initializer)
         store_arguments(
             self, locals(), ["head_groups", "cross_head_groups", "feed_forward", "normalization"]

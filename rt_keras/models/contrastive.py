@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras import progress
 from rt_keras.keys import POSITIVE, check
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.models.generation import bucket
 from rt_keras.models.training import ModelCall, Training
 
@@ -47,8 +47,7 @@ class Contrastive(Training):
 
     def __init__(self, *args, temperature=0.05, question_length=None, **kwargs):
         check("temperature", temperature, POSITIVE)
-        if question_length is not None:
-            positive_int("question_length", question_length)
+        positive_int_or_none("question_length", question_length)
         super().__init__(*args, **kwargs)
         self.temperature, self.question_length = temperature, question_length
 

@@ -40,7 +40,8 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
         """Stores the arguments of a constructor and creates the decoder's layers from them."""
         self.keep_arguments(arguments, leave=self.attention_of_groups)
         self.block_options = options = take_block_options(arguments["kwargs"])
-        positive_int("num_layers", self.num_layers)
+        for name in ("vocabulary_size", "num_layers"):
+            positive_int(name, getattr(self, name))
         all_groups = groups_of_blocks(arguments["head_groups"], self.num_layers)
         dtype = arguments["dtype"]
         self.embedding = self._make_embedding(dtype)

@@ -4,7 +4,7 @@ import keras
 import keras_hub
 
 from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int, positive_int_or_none
 from rt_keras.models.kept_arguments import KeptArguments
 
 
@@ -69,8 +69,7 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
         positive_int("vocabulary_size", vocabulary_size)
         positive_int("hidden_dim", hidden_dim)
         for name in ("embedding_dim", "max_sequence_length"):
-            if getattr(self, name) is not None:
-                positive_int(name, getattr(self, name))
+            positive_int_or_none(name, getattr(self, name))
         # Small, so that logits start small if the output shares these weights.
         initializer = keras.initializers.RandomNormal(stddev=(embedding_dim or hidden_dim) ** -0.5)
         if embedding_dim is not None:

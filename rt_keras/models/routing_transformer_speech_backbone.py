@@ -2,7 +2,6 @@
 
 import keras
 
-from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_speech_embedding import RoutingTransformerSpeechEmbedding
 
@@ -87,8 +86,6 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
         dtype=None,
         **kwargs,
     ):
-        positive_int("vocabulary_size", vocabulary_size)
-
         # === Layers ===
         self._make_layers(locals())
 

@@ -4,7 +4,7 @@ import keras
 import keras_hub
 
 from rt_keras.keys import check, one_of
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.models.contrastive import Contrastive
 from rt_keras.models.presets import Loadable
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
@@ -88,8 +88,7 @@ class RoutingTransformerTextEmbedder(Loadable, Contrastive, keras_hub.models.Tex
     ):
         check_backbone(backbone, self.backbone_cls, preprocessor)
         check("pooling", pooling, one_of("mean", "first"))
-        if projection_dim is not None:
-            positive_int("projection_dim", projection_dim)
+        positive_int_or_none("projection_dim", projection_dim)
         own = {"pooling": pooling, "projection_dim": projection_dim}
         self.keep_arguments(own)
 

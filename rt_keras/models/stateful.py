@@ -4,6 +4,7 @@ import types
 
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
@@ -64,10 +65,8 @@ class Stateful:
         """
         replicas = self.distribute_strategy.num_replicas_in_sync
         if positive_int("batch_size", batch_size) % replicas:
-            raise ValueError(
-                f"batch_size must be a multiple of the number of replicas, {replicas}. Received: "
-                f"batch_size={batch_size}"
-            )
+            needed = f"a multiple of the number of replicas, {replicas}"
+            raise wrong_value("batch_size", needed, batch_size)
         state = self.new_state(batch_size // replicas)
         with self.distribute_strategy.scope():
             variables = tf.nest.map_structure(_variable, state)

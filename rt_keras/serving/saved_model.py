@@ -7,6 +7,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
 from rt_keras.keras_internals import traced_for_saving
+from rt_keras.keys import wrong_value
 from rt_keras.models.contrastive import Contrastive
 from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
 from rt_keras.models.routing_transformer_reader import RoutingTransformerReader
@@ -185,9 +186,7 @@ def _check_length(max_length, positions):
     """Raises a ValueError if `max_length` is invalid; `positions` is the model's limit or None."""
     limit = positions or tf.int32.max
     if not isinstance(max_length, int) or not 2 <= max_length <= limit:
-        raise ValueError(
-            f"max_length must be an integer from 2 to {limit:,}. Received: max_length={max_length}"
-        )
+        raise wrong_value("max_length", f"an integer from 2 to {limit:,}", max_length)
 
 
 def version_folder(path):
