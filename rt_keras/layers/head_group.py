@@ -239,7 +239,10 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             options["attention_mask"] = attention_mask
         if gates is not None:
             options["gates"] = gates
-        attend = self._with_global_tokens(global_tokens)
+        attend = self.attend
+        if global_tokens is not None:
+            options["use_query_key_norm"] = self.has_query_key_norm
+            attend = functools.partial(global_attention, self.attend, global_tokens)
         inputs, dropout = {"query": query, "key": key, "value": value}, dropout if training else 0.0
         output = attend(**inputs, causal=use_causal_mask, dropout=dropout, seed=seed, **options)
         if training:
@@ -286,14 +289,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         for name, x in own.items():
             own[name] = tf.convert_to_tensor(x) if isinstance(x, keras.Variable) else x
         return self.attention_op(**own, **self.tables(), **arguments)
-
-    def _with_global_tokens(self, global_tokens):
-        """Returns the attention function, which includes global tokens, if there are any."""
-        if global_tokens is None:
-            return self.attend
-        return functools.partial(
-            global_attention, self.attend, global_tokens, use_query_key_norm=self.has_query_key_norm
-        )
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):
         """Hook for the rest of a training step, such as collecting statistics."""

@@ -94,6 +94,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         dtype=None,
         **kwargs,
     ):
+        positive_int("vocabulary_size", vocabulary_size)
         image_shape, block_shape = tuple(image_shape), tuple(block_shape)
         _check_shapes(image_shape, block_shape)
 

@@ -139,7 +139,9 @@ def _text_length(model, max_length):
     positions = getattr(model.backbone, "max_sequence_length", None)
     if max_length is None:
         max_length = positions or getattr(model.backbone, "trained_length", None) or MAX_LENGTH
-    _check_length(max_length, positions)
+    limit = positions or tf.int32.max
+    if not isinstance(max_length, int) or not 2 <= max_length <= limit:
+        raise wrong_value("max_length", f"an integer from 2 to {limit:,}", max_length)
     return max_length
 
 
@@ -180,13 +182,6 @@ def _check_tokenizer(model):
             "The tokenizer of model must consist of TensorFlow operations, since a SavedModel "
             f"cannot call Python. Received: {type(tokenizer).__name__}, which calls Python"
         )
-
-
-def _check_length(max_length, positions):
-    """Raises a ValueError if `max_length` is invalid; `positions` is the model's limit or None."""
-    limit = positions or tf.int32.max
-    if not isinstance(max_length, int) or not 2 <= max_length <= limit:
-        raise wrong_value("max_length", f"an integer from 2 to {limit:,}", max_length)
 
 
 def version_folder(path):

@@ -52,11 +52,6 @@ class Positioned(ByOps):
                 "max_relative_distance. Received: max_relative_distance=None"
             )
 
-    @property
-    def _deepens(self):
-        """Returns whether the ops receive queries and keys with one additional dimension."""
-        return self.relative_positions == "sinusoidal" and self.position_biases
-
     def build_positions(self, heads, depth):
         if self.max_relative_distance is None:
             return
@@ -71,7 +66,8 @@ class Positioned(ByOps):
 
     def placed(self, heads, query, key):
         """Returns queries and keys in the form that the ops expect."""
-        if not self._deepens:
+        # Only sinusoidal positions with biases need the additional dimension.
+        if self.relative_positions == "learned" or not self.position_biases:
             return query, key
         depth = query.shape[3]
         query = query + tf.cast(heads.content_bias, query.dtype)[:, None]
