@@ -166,6 +166,19 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         x = self.embedding.embed(before, labels, start=place)
         return self._call_blocks_with_cache(x, cache, place)
 
+    def call_in_place(self, before, cache, place, labels=None):
+        """Runs the model on one position as `call_with_cache` does, and updates the cache.
+
+        Args:
+            before, place, labels: see `call_with_cache`.
+            cache: the cache, with a `tf.Variable` in place of each tensor.
+
+        Returns:
+            Outputs, `[batch, 1, hidden_dim]`.
+        """
+        x = self.embedding.embed(before, labels, start=place)
+        return self._call_blocks_in_place(x, cache, place)
+
 
 def _check_shapes(image_shape, block_shape):
     for name, shape, counts in (

@@ -11,7 +11,10 @@ from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import Loadable
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
+from rt_keras.models.shared_blocks import compiled_blocks
+from rt_keras.models.token_loop import as_variables
 from rt_keras.models.training import Training
+from rt_keras.ops.devices import has_tpu
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -93,7 +96,8 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
 
         If the backbone's `cached_decoding` is True, prefill reads the values before the first
         unknown one, and each decode step computes one position. Otherwise, each step recomputes the
-        image. XLA compiles generation unless the model was compiled with `jit_compile=False`.
+        image. XLA compiles the steps of the blocks unless the model was compiled with
+        `jit_compile=False`.
 
         Args:
             inputs: dictionary as in a call; only the first `known_rows` rows of "images" are used.
@@ -119,27 +123,34 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
             needed = f"0, or finite and at least {LOWEST_TEMPERATURE}"
             raise wrong_value("temperature", needed, temperature)
         generate = self.compiled_function(
-            "generate",
-            lambda: tf.function(self._generate, jit_compile=self.jit_generate, autograph=False),
+            "generate", lambda: self.make_function_of_blocks(self._generate)
         )
         features = {name: tf.cast(x, tf.int32) for name, x in inputs.items()}
         known = np.broadcast_to(np.arange(height)[:, None, None] < known_rows, image_shape)
         known = self.backbone.embedding.to_sequence(known[None])[0].numpy()
         first = int(np.argmin(np.append(known, False)))
-        length = bucket(max(first, 1), len(known)) if self.backbone.cached_decoding else None
+        length, caches = None, None
+        if self.backbone.cached_decoding:
+            length = bucket(max(first, 1), len(known))
+            if not has_tpu():
+                batch = len(features["images"])
+                caches = as_variables(self.backbone.new_cache(batch, len(known)))
         if seed is None:
             seed = keras.random.randint((), 0, 2**31 - 1)
         arguments = features, tf.constant(known), tf.constant(first)
         temperature = tf.constant(temperature, tf.float32)
-        return generate(*arguments, temperature, int32_seed(seed), length).numpy()
+        return generate(*arguments, temperature, int32_seed(seed), length, caches).numpy()
 
-    def _generate(self, features, known, first, temperature, seed, prefill_length):
+    def _generate(self, features, known, first, temperature, seed, prefill_length, caches):
+        # By default in XLA, whose random numbers are others than those of TensorFlow's kernels.
+        sample = self.make_function(_sample)
+
         def choose(logits, place):
-            return _sample(logits, temperature, tf.stack([seed, place]))
+            return sample(logits, temperature, tf.stack([seed, place]))
 
-        return self.generate_step(features, known, first, choose, prefill_length)
+        return self.generate_step(features, known, first, choose, prefill_length, caches)
 
-    def generate_step(self, features, known, first, choose, prefill_length=None):
+    def generate_step(self, features, known, first, choose, prefill_length=None, caches=None):
         """Completes images, in TensorFlow operations only.
 
         Args:
@@ -152,6 +163,8 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
                 int tensor, to values, int32 `[batch]`.
             prefill_length: int, number of places that the prefill reads, at least `first`; None
                 recomputes the image at each step. Defaults to None.
+            caches: nested variables like the cache of `prefill`, which the steps then update.
+                Defaults to None, for caches that are passed from step to step.
 
         Returns:
             int32 tensor `[batch, height, width, channels]`.
@@ -163,6 +176,9 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
         if prefill_length is not None:
             before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])[:, :prefill_length]
             _, cache = self.backbone.prefill(before, first, labels)
+        if caches is not None:
+            tf.nest.map_structure(lambda variable, x: variable.assign(x), caches, cache)
+            cache = ()
 
         def state_of_place(values, cache, place):
             if prefill_length is None:
@@ -170,6 +186,9 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
                 hidden = self.backbone({**features, "images": images}, training=False)
                 return hidden[:, place], cache
             before = tf.where(place > 0, values[:, tf.maximum(place - 1, 0), None], 0)
+            if caches is not None:
+                with compiled_blocks(self.jit_generate):
+                    return self.backbone.call_in_place(before, caches, place, labels)[:, 0], ()
             hidden, cache = self.backbone.call_with_cache(before, cache, place, labels)
             return hidden[:, 0], cache
 
