@@ -63,7 +63,7 @@ class ClusteredHeads(HeadGroup):
         self.top_k = positive_int_or_none("top_k", top_k)
         self.bits = positive_int("bits", bits)
         self.iterations = positive_int("iterations", iterations)
-        self.causal_by_mask = bool(causal_by_mask)
+        self.causal_by_mask = self.takes_causal_mask = bool(causal_by_mask)
         if causal_by_mask and top_k is None:
             raise ValueError("causal_by_mask=True needs top_k. Received: top_k=None")
         self.seed = seed
@@ -72,8 +72,3 @@ class ClusteredHeads(HeadGroup):
         super().build(query_shape, value_shape, key_shape)
         initializer = keras.initializers.RandomNormal(stddev=1.0, seed=self.seed)
         self.add_constant("projections", self.bits, query_shape[-1], initializer=initializer)
-
-    @property
-    def takes_causal_mask(self):
-        """Returns `causal_by_mask`."""
-        return self.causal_by_mask

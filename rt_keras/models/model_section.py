@@ -180,12 +180,10 @@ def refuse_no_heads():
 
 def check_convolutions(model):
     """Raises a ValueError if the options of the short convolutions are incompatible."""
-    if model.conv_kernel_size is None:
-        if model.conv_layer is not None:
-            raise ValueError("model.conv_layer needs model.conv_kernel_size")
-        return
     if model.conv_layer is None:
         return
+    if model.conv_kernel_size is None:
+        raise ValueError("model.conv_layer needs model.conv_kernel_size")
     if model.conv_layer >= model.num_layers:
         raise ValueError(
             f"model.conv_layer is {model.conv_layer}; it must be below model.num_layers, "
