@@ -48,8 +48,11 @@ def completing_function(model):
             f"model must have 1 or 3 channels of at most {PIXEL_VALUES} values, as images in files "
             f"do. Received: {channels} channels of {backbone.vocabulary_size} values"
         )
+    top = tf.constant(height // 2)
+    warm = tf.constant(1.0)
+    zero = tf.constant(0, tf.int64)
 
-    def complete(image_bytes, labels, known_rows=height // 2, temperature=1.0, seed=0):
+    def complete(image_bytes, labels, known_rows=top, temperature=warm, seed=zero):
         image_bytes = checks.checked("image_bytes", image_bytes, 1)
         batch = tf.shape(image_bytes)[0]
         known_rows = checks.one_a_row("known_rows", known_rows, batch, checks.from_0_to(height))
@@ -70,11 +73,11 @@ def completing_function(model):
 
         return {"image_bytes": tf.cond(batch > 0, completed, lambda: image_bytes)}
 
-    def complete_without_class(image_bytes, known_rows=height // 2, temperature=1.0, seed=0):
+    def complete_without_class(image_bytes, known_rows=top, temperature=warm, seed=zero):
         return complete(image_bytes, None, known_rows, temperature, seed)
 
     files, labels = tf.TensorSpec([None], tf.string), tf.TensorSpec(None, tf.int32)
-    specs = [tf.TensorSpec(None, dtype) for dtype in (tf.int32, tf.float32, tf.int64)]
+    specs = [tf.TensorSpec(None, default.dtype) for default in (top, warm, zero)]
     if backbone.num_classes is None:
         return tf.function(complete_without_class, [files, *specs], autograph=False)
     return tf.function(complete, [files, labels, *specs], autograph=False)

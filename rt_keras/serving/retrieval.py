@@ -77,10 +77,18 @@ def answering_function(reader, index):
         "passages": tf.Variable([x["text"] for x in index.passages], trainable=False),
         "texts": tf.Variable(index.texts, trainable=False),
     }
-    specs = [tf.TensorSpec([None], tf.string, name="questions"), *SAMPLING]
+    specs = [tf.TensorSpec([None], tf.string, name="questions")]
+    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
 
     @tf.function(input_signature=specs, autograph=False)
-    def answer(questions, max_new_tokens=64, temperature=1.0, top_p=1.0, top_k=0, seed=0):
+    def answer(
+        questions,
+        max_new_tokens=SAMPLING["max_new_tokens"],
+        temperature=SAMPLING["temperature"],
+        top_p=SAMPLING["top_p"],
+        top_k=SAMPLING["top_k"],
+        seed=SAMPLING["seed"],
+    ):
         questions = _checked_questions(questions, index.retriever, preprocessor, served)
         batch = tf.shape(questions)[0]
         sampler = checked_sampler(reader, batch, max_new_tokens, temperature, top_p, top_k, seed)

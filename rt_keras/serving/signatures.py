@@ -17,14 +17,14 @@ from rt_keras.serving.request_sampler import RequestSampler
 from rt_keras.serving.served_tokenizer import SHARED, served_tokenizer, shared_while_used
 
 MAX_LENGTH = 65536
-# The parameters of generation, each a scalar or one value per row.
-SAMPLING = [
-    tf.TensorSpec(None, tf.int32, name="max_new_tokens"),
-    tf.TensorSpec(None, tf.float32, name="temperature"),
-    tf.TensorSpec(None, tf.float32, name="top_p"),
-    tf.TensorSpec(None, tf.int32, name="top_k"),
-    tf.TensorSpec(None, tf.int64, name="seed"),
-]
+# The parameters of generation and their defaults.
+SAMPLING = {
+    "max_new_tokens": tf.constant(64),
+    "temperature": tf.constant(1.0),
+    "top_p": tf.constant(1.0),
+    "top_k": tf.constant(0),
+    "seed": tf.constant(0, tf.int64),
+}
 
 
 def scoring_function(model, max_length=MAX_LENGTH):
@@ -154,10 +154,18 @@ def generating_function(model, max_length=MAX_LENGTH):
     """
     tokenizer = model.preprocessor.tokenizer
     served = served_tokenizer(tokenizer)
-    specs = [tf.TensorSpec([None], tf.string, name="prompts"), *SAMPLING]
+    specs = [tf.TensorSpec([None], tf.string, name="prompts")]
+    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
 
     @tf.function(input_signature=specs, autograph=False)
-    def generate(prompts, max_new_tokens=64, temperature=1.0, top_p=1.0, top_k=0, seed=0):
+    def generate(
+        prompts,
+        max_new_tokens=SAMPLING["max_new_tokens"],
+        temperature=SAMPLING["temperature"],
+        top_p=SAMPLING["top_p"],
+        top_k=SAMPLING["top_k"],
+        seed=SAMPLING["seed"],
+    ):
         prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
         sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)

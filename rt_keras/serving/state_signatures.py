@@ -135,11 +135,18 @@ def state_generating_function(model, max_length=MAX_LENGTH):
     tokenizer = model.preprocessor.tokenizer
     served = served_tokenizer(tokenizer)
     stops = stop_tokens(tokenizer)
-    specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model), *SAMPLING]
+    specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model)]
+    specs += [tf.TensorSpec(None, x.dtype, name=name) for name, x in SAMPLING.items()]
 
     @tf.function(input_signature=specs, autograph=False)
     def generate_next(
-        prompts, state, max_new_tokens=64, temperature=1.0, top_p=1.0, top_k=0, seed=0
+        prompts,
+        state,
+        max_new_tokens=SAMPLING["max_new_tokens"],
+        temperature=SAMPLING["temperature"],
+        top_p=SAMPLING["top_p"],
+        top_k=SAMPLING["top_k"],
+        seed=SAMPLING["seed"],
     ):
         prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]

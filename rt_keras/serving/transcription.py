@@ -8,6 +8,8 @@ from rt_keras.models.sound_windows import join_windows, windows_of_sounds
 from rt_keras.serving import checks
 from rt_keras.serving.served_tokenizer import served_tokenizer
 
+RATE = tf.constant(SAMPLING_RATE)
+
 
 def transcribing_functions(model, max_length):
     """Returns the signatures `transcribe` and `transcribe_samples` of a speech recognizer.
@@ -74,7 +76,7 @@ def transcribing_functions(model, max_length):
         samples, counts = decode_wavs(sound_bytes)
         return _of_batch(transcribed, "sound_bytes", samples, counts)
 
-    def transcribe_samples(samples, sampling_rate=SAMPLING_RATE):
+    def transcribe_samples(samples, sampling_rate=RATE):
         samples = checks.checked("samples", samples, 2)
         rate = checks.checked("sampling_rate", sampling_rate, 0, [_high_enough])
         samples = resample(samples, rate, SAMPLING_RATE)

@@ -39,10 +39,18 @@ def translating_function(model, max_length=MAX_LENGTH):
     """
     tokenizer = model.preprocessor.tokenizer
     served = served_tokenizer(tokenizer)
-    specs = [tf.TensorSpec([None], tf.string, name="texts"), *SAMPLING]
+    specs = [tf.TensorSpec([None], tf.string, name="texts")]
+    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
 
     @tf.function(input_signature=specs, autograph=False)
-    def translate(texts, max_new_tokens=64, temperature=1.0, top_p=1.0, top_k=0, seed=0):
+    def translate(
+        texts,
+        max_new_tokens=SAMPLING["max_new_tokens"],
+        temperature=SAMPLING["temperature"],
+        top_p=SAMPLING["top_p"],
+        top_k=SAMPLING["top_k"],
+        seed=SAMPLING["seed"],
+    ):
         texts = checked_texts("texts", texts, tokenizer)
         batch = tf.shape(texts)[0]
         sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
