@@ -199,7 +199,7 @@ def _load(path):
     try:
         values = parse(path.read_text(encoding="utf-8"))
         if isinstance(values, dict):
-            # All keys, of which there is no end if a section is inside itself.
+            # Finds a section inside itself, whose keys never end.
             list(flatten(values))
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a YAML file: it is not UTF-8 text") from None

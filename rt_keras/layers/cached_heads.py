@@ -37,7 +37,7 @@ class CachedHeads:
         """
         if not isinstance(max_length, int):
             return self._empty_cache(batch, max_length, key_depth, value_depth)
-        # Computed for one row, outside the graph: all rows are alike.
+        # Computed for one row, outside the graph: all rows are equal.
         with tf.init_scope():
             cache = self._empty_cache(1, max_length, key_depth, value_depth)
         return tf.nest.map_structure(lambda row: _rows(row.numpy(), batch), cache)
