@@ -198,8 +198,12 @@ def _config_of(layer):
         # KerasHub's Llama block has a `get_config` that fails. The layers inside it differ with it.
         return None
     except NotImplementedError:
-        # A user's layer without `get_config` equals no other.
-        return id(layer)
+        if not type(layer).__module__.startswith("keras_hub."):
+            # A user's layer without `get_config` equals no other.
+            return id(layer)
+        # As the normalization of Gemma 3, whose options are plain attributes.
+        options = {name: x for name, x in vars(layer).items() if not name.startswith("_")}
+        return {name: x for name, x in options.items() if isinstance(x, (int, float, str))}
 
 
 def without_names(config):

@@ -10,6 +10,7 @@ from rt_keras.layers import ClusteredHeads, Heads
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.models.adapted.attention_layers import window_of
 from rt_keras.models.adapted.backbones import attention_layers
+from rt_keras.models.shared_blocks import what_differs
 from tests.models.adapted.checks import make_backbone, make_inputs, outputs_of
 from tests.models.adapted.llama_folder import write_llama
 
@@ -51,6 +52,15 @@ def test_the_layers_without_a_window_get_them():
     windows = [window_of(layer) for layer in attention_layers(original)]
     assert key_sets_of(gemma) == [None if window else sets for window in windows]
     assert None in key_sets_of(gemma) and sets in key_sets_of(gemma)
+
+
+@pytest.mark.parametrize("name", ["Gemma3", "Llama3", "Mistral"])
+def test_layers_differ_only_in_their_windows(name):
+    # Those that differ in nothing share programs.
+    blocks = (original := make_backbone(name)).transformer_layers
+    windows = [window_of(layer) for layer in attention_layers(original)]
+    assert len(windows) > 1
+    assert len({str(what_differs(block)) for block in blocks}) == len(set(windows))
 
 
 @pytest.mark.slow
