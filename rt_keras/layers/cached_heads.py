@@ -35,14 +35,6 @@ class CachedHeads:
         Returns:
             A dictionary of tensors.
         """
-        if not isinstance(max_length, int):
-            return self._empty_cache(batch, max_length, key_depth, value_depth)
-        # Computed for one row, outside the graph: all rows are equal.
-        with tf.init_scope():
-            cache = self._empty_cache(1, max_length, key_depth, value_depth)
-        return tf.nest.map_structure(lambda row: _rows(row.numpy(), batch), cache)
-
-    def _empty_cache(self, batch, max_length, key_depth, value_depth):
         query, key, value = (
             tf.zeros([batch, heads, 1, depth], self.compute_dtype)
             for heads, depth in (
@@ -242,10 +234,3 @@ class CachedHeads:
                 f"{self._described()} cannot be decoded with a cache: each output depends on the "
                 "whole sequence. Call the layer on all positions so far instead."
             )
-
-
-def _rows(row, batch):
-    """Repeats `[1, ...]` to `[batch, ...]`, without a large constant if all elements are equal."""
-    if row.size and (row == row.flat[0]).all():
-        return tf.fill([batch, *row.shape[1:]], tf.constant(row.flat[0], row.dtype))
-    return tf.repeat(row, batch, axis=0)
