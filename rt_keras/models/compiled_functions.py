@@ -2,9 +2,7 @@
 
 import types
 
-import tensorflow as tf
-
-from rt_keras.models.shared_blocks import compiled_blocks
+from rt_keras.models.shared_blocks import compiled_blocks, function_of_its_own
 from rt_keras.ops.devices import has_accelerator, has_tpu
 
 
@@ -56,11 +54,8 @@ class CompiledFunctions:
         """
         if self.run_eagerly:
             return function
-        jit_compile = self.jit_generate if jit_compile is None else jit_compile
-        # Otherwise, TensorFlow would inline the calls.
-        own = None if jit_compile else {"_noinline": True}
-        return tf.function(
-            function, jit_compile=jit_compile, autograph=False, experimental_attributes=own
+        return function_of_its_own(
+            function, self.jit_generate if jit_compile is None else jit_compile
         )
 
     def make_function_of_blocks(self, function):

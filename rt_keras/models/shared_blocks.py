@@ -39,6 +39,14 @@ def compiled_blocks(jit_compile=True):
         COMPILED.reset(token)
 
 
+def function_of_its_own(function, jit_compile):
+    """Returns a `tf.function` that TensorFlow does not inline into others, or that XLA compiles."""
+    own = None if jit_compile else {"_noinline": True}
+    return tf.function(
+        function, jit_compile=jit_compile, autograph=False, experimental_attributes=own
+    )
+
+
 def share_equal_blocks(blocks, methods=("call",), never=()):
     """Makes blocks that differ only in the values of their weights call one function in graphs.
 
@@ -124,11 +132,7 @@ class _Shared:
 
     def __init__(self, block, call, arguments, jit_compile):
         self.block, self.call, self.arguments, self.updated = block, call, arguments, []
-        # Otherwise, TensorFlow would inline the calls.
-        own = None if jit_compile else {"_noinline": True}
-        self.function = tf.function(
-            self._run, jit_compile=jit_compile, autograph=False, experimental_attributes=own
-        )
+        self.function = function_of_its_own(self._run, jit_compile)
 
     def _run(self, values, tensors, masks):
         for tensor, mask in zip(tensors, masks, strict=True):
