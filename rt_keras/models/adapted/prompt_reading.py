@@ -14,7 +14,7 @@ from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
 from rt_keras.models.shared_blocks import what_differs, without_names
 from rt_keras.models.token_loop import TokenLoop, room_for
-from rt_keras.ops.blocks import ceil_div, places_of_rows
+from rt_keras.ops.blocks import places_of_rows
 from rt_keras.ops.devices import has_accelerator
 
 # Number of tokens of a prompt that pass through the model at once.
@@ -101,8 +101,8 @@ class PromptReading(Decoding, TokenLoop):
     def _read_chunks(self, parts, cache, with_hidden):
         """Computes the hidden states of consecutive chunks.
 
-        A chunk enters a block as soon as the previous chunk has left it. While one chunk is in an
-        upper block, the next one is in a lower block, so several processors are busy.
+        A chunk enters a block as soon as the previous chunk has left it, so several processors are
+        busy.
 
         Args:
             parts: list of chunks from `_part`.
@@ -114,39 +114,37 @@ class PromptReading(Decoding, TokenLoop):
             `[batch, chunk, hidden_dim]`.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
-        blocks, programs = (
-            backbone.transformer_layers,
-            self._block_programs(in_place=False, jit_compile=has_accelerator()),
-        )
-        last, outputs, rotations = len(blocks) - 1, {}, {}
+        blocks = backbone.transformer_layers
+        programs = self._block_programs(in_place=False, jit_compile=has_accelerator())
+        # Done when a chunk has left a block.
+        left = [[concurrent.futures.Future() for _ in blocks] for _ in parts]
 
-        def begin(chunk):
-            tokens, position, _ = parts[chunk]
+        def read(chunk):
+            tokens, position, count = parts[chunk]
             positions = places_of_rows(position, tf.range(tokens.shape[1]))
-            outputs[chunk] = made_of.embed(backbone, tf.constant(tokens), positions)
-            rotations[chunk] = self._rotations(position, tokens.shape[1])
+            x = made_of.embed(backbone, tf.constant(tokens), positions)
+            rotations = self._rotations(position, tokens.shape[1])
+            for number, block in enumerate(blocks):
+                if chunk:
+                    left[chunk - 1][number].result()
+                x, cache[number] = programs[number](
+                    *weights_of(block), x, cache[number], position, count, rotations[number]
+                )
+                left[chunk][number].set_result(None)
+            return getattr(backbone, made_of.layer_norm)(x) if with_hidden else None
 
-        def advance(job):
-            chunk, number = job
-            if number == 0:
-                begin(chunk)
-            outputs[chunk], cache[number] = programs[number](
-                *weights_of(blocks[number]),
-                outputs[chunk],
-                cache[number],
-                *parts[chunk][1:],
-                rotations[chunk][number],
-            )
+        def read_or_fail(chunk):
+            try:
+                return read(chunk)
+            except BaseException as error:
+                # The next chunk, which waits for this one, fails with it.
+                for future in left[chunk]:
+                    if not future.done():
+                        future.set_exception(error)
+                raise
 
         with concurrent.futures.ThreadPoolExecutor(CHUNKS_AT_ONCE) as pool:
-            for jobs in _wavefront(len(parts), len(blocks), CHUNKS_AT_ONCE):
-                # Also raises errors of the threads.
-                list(pool.map(advance, jobs))
-                chunk, number = jobs[0]
-                if number == last:
-                    x = outputs.pop(chunk)
-                    del rotations[chunk]
-                    yield getattr(backbone, made_of.layer_norm)(x) if with_hidden else None
+            yield from pool.map(read_or_fail, range(len(parts)))
 
     def _rotations(self, position, length):
         """Returns the rotation of each layer's vectors; layers with the same one share it."""
@@ -214,28 +212,6 @@ def weights_of(block):
     """Returns the lists of the values of a block's trainable and other variables."""
     kinds = block.trainable_variables, block.non_trainable_variables
     return [[weight.value for weight in kind] for kind in kinds]
-
-
-def _wavefront(chunks, layers, at_once):
-    """Schedules the passage of chunks through layers, turn by turn.
-
-    Args:
-        chunks, layers: ints, number of chunks and of layers.
-        at_once: int, number of chunks that pass through the layers at once.
-
-    Yields:
-        List of pairs of the numbers of a chunk and a layer, none of which depends on another.
-
-    >>> list(_wavefront(chunks=2, layers=3, at_once=2))
-    [[(0, 0)], [(0, 1)], [(0, 2), (1, 0)], [(1, 1)], [(1, 2)]]
-    >>> list(_wavefront(chunks=0, layers=3, at_once=2))
-    []
-    """
-    apart = ceil_div(layers, at_once)
-    # There is no turn without chunks: a prompt of one token needs no prefill.
-    for turn in range(apart * (chunks - 1) + layers if chunks else 0):
-        jobs = [(chunk, turn - apart * chunk) for chunk in range(chunks)]
-        yield [(chunk, number) for chunk, number in jobs if 0 <= number < layers]
 
 
 def _part(tokens, counts, start, first, width):

@@ -83,6 +83,21 @@ def test_long_prompts_are_read_in_silence(task, monkeypatch, capfd):
     assert "reading the prompt" in capfd.readouterr().err
 
 
+def test_an_error_in_a_chunk_reaches_the_caller_instead_of_the_chunks_that_wait(task, monkeypatch):
+    monkeypatch.setattr(prompt_reading, "PROMPT_CHUNK", 16)
+    monkeypatch.setattr(prompt_reading, "CHUNKS_AT_ONCE", 3)
+    programs = task._block_programs(in_place=False, jit_compile=False)
+
+    def fail(*arguments):
+        if int(arguments[4][0]) == 16:
+            raise MemoryError("of the second chunk")
+        return programs[-1](*arguments)
+
+    monkeypatch.setattr(task, "_block_programs", lambda **_: [*programs[:-1], fail])
+    with pytest.raises(MemoryError, match="of the second chunk"):
+        task.read(np.arange(3, 51)[None], verbose=0)
+
+
 def test_a_room_smaller_than_the_prompt_is_refused(task):
     count = count_tokens(task, PROMPTS[0])
     too_short = f"max_length must be at least {count}, .*prompt. Received: max_length=4"
