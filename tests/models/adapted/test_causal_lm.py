@@ -88,10 +88,10 @@ def test_an_error_in_a_chunk_reaches_the_caller_instead_of_the_chunks_that_wait(
     monkeypatch.setattr(prompt_reading, "CHUNKS_AT_ONCE", 3)
     programs = task._block_programs(in_place=False, jit_compile=False)
 
-    def fail(*arguments):
-        if int(arguments[4][0]) == 16:
+    def fail(trainable, non_trainable, x, cache, position, *others):
+        if int(position[0]) == 16:
             raise MemoryError("of the second chunk")
-        return programs[-1](*arguments)
+        return programs[-1](trainable, non_trainable, x, cache, position, *others)
 
     monkeypatch.setattr(task, "_block_programs", lambda **_: [*programs[:-1], fail])
     with pytest.raises(MemoryError, match="of the second chunk"):
