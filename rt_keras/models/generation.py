@@ -17,22 +17,21 @@ def check_prompts(mask, name="padding_mask"):
     """Checks that prompts can be continued.
 
     Args:
-        mask: bool or int array `[batch, max_length]`, True at the tokens of prompts.
+        mask: bool or int array `[batch, max_length]`, True at the tokens of prompts, which are
+            left-aligned.
         name: string, name of the argument in error messages. Defaults to `"padding_mask"`.
 
     Returns:
         Int, the length of the shortest prompt; 1 for an empty batch.
 
     Raises:
-        ValueError: if `mask` does not have two dimensions, or if a prompt is empty or not
-            left-aligned.
+        ValueError: if `mask` does not have two dimensions, or if a prompt is empty or has padding
+            inside.
     """
     mask = np.asarray(mask).astype(bool)
     if mask.ndim != 2:
         raise ValueError(f"{name} must be [batch, max_length]. Received: shape {mask.shape}")
     empty = np.flatnonzero(~mask[:, :1].any(axis=1))
-    if mask[empty].any():
-        raise ValueError(f"{name}: row {empty[0]} starts with padding; left-align the prompts")
     if len(empty):
         raise ValueError(
             f"{name}: row {empty[0]} is an empty prompt. A prompt must have at least one token, "
@@ -94,6 +93,20 @@ def check_room(longest, max_length):
         raise ValueError(
             f"max_length must be at least {longest}, the number of tokens of the longest prompt. "
             f"Received: max_length={max_length}"
+        )
+
+
+def check_positions(length, longest):
+    """Raises a ValueError if a sequence has more positions than learned positions.
+
+    Args:
+        length: int, number of positions, or None if unknown, which raises no error.
+        longest: int, number of learned positions; None for a model without them.
+    """
+    if None not in (length, longest) and length > longest:
+        raise ValueError(
+            f"A sequence must have at most max_sequence_length={longest} positions, the number of "
+            f"position embeddings. Received: length {length}"
         )
 
 

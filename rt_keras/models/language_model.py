@@ -16,6 +16,7 @@ from rt_keras.models.generation import (
     shortest_prompt,
     written_tokens,
 )
+from rt_keras.models.left_padding import generate_from_first_tokens
 from rt_keras.models.presets import Loadable
 from rt_keras.models.shared_blocks import compiled_blocks
 from rt_keras.models.token_loop import TokenLoop, as_variables, draws_tokens, room_for
@@ -101,7 +102,8 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
 
     def make_generate_function(self):
         """Returns the function that `generate` calls on a batch of prompts."""
-        return self._generate_tokens
+        _, mask_name = self._input_names
+        return functools.partial(generate_from_first_tokens, self._generate_tokens, mask_name)
 
     def _generate_tokens(self, inputs, stop_token_ids=None):
         """Checks and continues a batch of prompts; see `generate_step`.

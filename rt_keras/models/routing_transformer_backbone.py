@@ -1,8 +1,12 @@
 """Routing Transformer backbone, which maps token ids to hidden states."""
 
+import functools
+
 import keras
 
 from rt_keras.models.decoder_backbone import DecoderBackbone
+from rt_keras.models.generation import check_positions
+from rt_keras.models.left_padding import call_from_first_tokens
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -50,7 +54,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
-            `[batch, length]`, 0 for padding.
+            `[batch, length]`, 0 for padding. Positions count from the first token of a row.
         training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, for Keras's default.
 
@@ -111,7 +115,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])
-        return super().call(inputs, training=training, mask=mask)
+        call = functools.partial(super().call, training=training, mask=mask)
+        return call_from_first_tokens(call, inputs)
 
     def check_length(self, length):
         """Raises a ValueError if a sequence has more positions than position embeddings.
@@ -119,11 +124,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         Args:
             length: int, number of positions, or None if unknown, which raises no error.
         """
-        if None not in (length, self.max_sequence_length) and length > self.max_sequence_length:
-            raise ValueError(
-                f"A sequence must have at most max_sequence_length={self.max_sequence_length} "
-                f"positions, the number of position embeddings. Received: length {length}"
-            )
+        check_positions(length, self.max_sequence_length)
 
     # Decoding.
 

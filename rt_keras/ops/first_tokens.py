@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, pad_axis, places_of_rows, size
+from rt_keras.ops.blocks import fold_heads, pad_axis, places_of_rows, size, take_places
 from rt_keras.ops.decode import pad_to, write_chunk
+from rt_keras.ops.left_padding import leading_padding
 
 
 def first_tokens_attention(
@@ -34,7 +35,7 @@ def first_tokens_attention(
         query: `[batch, heads, length, depth]`.
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
-        num_first_tokens: int, number of first tokens.
+        num_first_tokens: int, number of first tokens, after the padding at the start of a row.
         outside: tuple of functions of the positions of queries and keys, broadcast against each
             other. Each returns a bool mask of keys to leave out because another set of keys has
             them. Defaults to ().
@@ -54,14 +55,20 @@ def first_tokens_attention(
     >>> first_tokens_attention(x, x, x, num_first_tokens=3, causal=True)[0].shape
     TensorShape([1, 2, 10, 4])
     """
-    kept = {"key": pad_to(key, num_first_tokens), "value": pad_to(value, num_first_tokens)}
-    places = tf.range(num_first_tokens)
-    real = (places < size(key, 2))[None]
-    if key_mask is not None:
+    places = tf.range(num_first_tokens)[None]
+    if key_mask is None:
+        kept = first_tokens_cache(key, value, num_first_tokens=num_first_tokens)
+        real = places < size(key, 2)
+    else:
+        places += leading_padding(key_mask)[:, None]
+        kept = {
+            name: take_places(pad_axis(x, 2, 0, num_first_tokens), places)
+            for name, x in (("key", key), ("value", value))
+        }
         mask = pad_axis(tf.cast(key_mask, tf.bool), 1, 0, num_first_tokens)
-        real &= mask[:, :num_first_tokens]
+        real = tf.gather(mask, places, batch_dims=1)
     own = tf.range(size(query, 2))[None]
-    allowed = _seen(own, real, causal, outside)
+    allowed = _seen(own, places, real, causal, outside)
     if query_mask is not None:
         allowed &= tf.cast(query_mask, tf.bool)[:, :, None]
     return _attend(query, kept, allowed, dropout, seed)
@@ -109,16 +116,24 @@ def first_tokens_chunk(
     """
     cache = write_chunk(cache, position, count, key=key, value=value)
     own = places_of_rows(position, tf.range(size(query, 2)))
-    allowed = _seen(own, tf.fill([1, size(cache["key"], 2)], True), True, outside)
+    places = tf.range(size(cache["key"], 2))[None]
+    allowed = _seen(own, places, tf.ones_like(places, tf.bool), True, outside)
     return _attend(query, cache, allowed, dropout, seed), cache
 
 
-def _seen(own, real, causal, outside):
-    """Returns which first tokens queries see, bool `[batch or 1, length, num_first_tokens]`."""
-    places = tf.range(size(real, 1))
-    allowed = real[:, None] & ((places <= own[:, :, None]) if causal else (own >= 0)[:, :, None])
+def _seen(own, places, real, causal, outside):
+    """Returns which first tokens queries see, bool `[batch or 1, length, num_first_tokens]`.
+
+    Args:
+        own: int `[batch or 1, length]`, positions of the queries.
+        places, real: int and bool `[batch or 1, num_first_tokens]`, positions of the first tokens,
+            and whether there are tokens.
+        causal, outside: see `first_tokens_attention`.
+    """
+    own, places = own[:, :, None], places[:, None]
+    allowed = real[:, None] & (places <= own if causal else own >= 0)
     for covers in outside:
-        allowed &= ~covers(own[:, :, None], places)
+        allowed &= ~covers(own, places)
     return allowed
 
 

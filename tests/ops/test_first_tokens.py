@@ -17,7 +17,11 @@ def attention(**arguments):
 
 def loop(query, key, value, num_first_tokens, outside=(), **options):
     places = np.arange(query.shape[2])
-    seen = np.tile(places < num_first_tokens, [len(query), len(places), 1])
+    mask = options["key_mask"] if options.get("key_mask") is not None else places[None] >= 0
+    # The first tokens are those after the padding at the start of a row.
+    start = mask.argmax(1)[:, None, None]
+    seen = np.zeros([len(query), len(places), len(places)], bool)
+    seen |= (places >= start) & (places < start + num_first_tokens)
     for covers in outside:
         seen &= ~covers(places[:, None], places)
     return reference.full(query, key, value, attention_mask=seen, **options)

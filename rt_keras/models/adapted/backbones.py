@@ -1,5 +1,7 @@
 """KerasHub backbones with the attention of this package."""
 
+import functools
+
 import keras
 import keras_hub
 
@@ -19,7 +21,9 @@ from rt_keras.models.adapted.attention_layers import (
     window_of,
 )
 from rt_keras.models.emulated_dtypes import warn_if_emulated
+from rt_keras.models.generation import check_positions
 from rt_keras.models.kept_arguments import KeptArguments
+from rt_keras.models.left_padding import call_from_first_tokens
 from rt_keras.models.shared_blocks import share_equal_blocks
 from rt_keras.ops.blocks import ceil_div
 
@@ -75,6 +79,19 @@ class AdaptedBackbone(KeptArguments):
             new = new_attention(old, groups, causal, tokens, rotary_scale)
             replace_attention(block, made_of, new)
         share_equal_blocks([block for block, _ in blocks], never=[made_of.cache])
+
+    def call(self, inputs, training=None, mask=None):
+        for name, x in inputs.items():
+            if name.endswith("token_ids"):
+                check_positions(x.shape[1], self.longest)
+        call = functools.partial(super().call, training=training, mask=mask)
+        is_decoder = architecture(self).embed is not None
+        return call_from_first_tokens(call, inputs) if is_decoder else call(inputs)
+
+    @property
+    def longest(self):
+        """The number of learned positions, or None without any."""
+        return getattr(self, "max_sequence_length", None)
 
     @property
     def adaptation(self):

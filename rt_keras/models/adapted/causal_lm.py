@@ -14,12 +14,14 @@ from rt_keras.models.adapted.graph_generation import GraphGeneration
 from rt_keras.models.adapted.prompt_reading import PromptReading, weights_of
 from rt_keras.models.adapted.token_scores import TokenScores
 from rt_keras.models.generation import (
+    check_positions,
     check_prompts,
     check_room,
     check_sampler,
     check_tokens,
     written_tokens,
 )
+from rt_keras.models.left_padding import generate_from_first_tokens
 from rt_keras.models.shared_blocks import new_caches
 from rt_keras.models.token_loop import as_variables, draws_tokens
 from rt_keras.ops.blocks import places_of_rows, size
@@ -115,8 +117,8 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
 
         Raises:
             ValueError: if the heads cannot decode with a cache, a number is out of range, a prompt
-                is longer than `max_length`, or the state has the wrong number of rows or not enough
-                room.
+                is longer than `max_length`, the text could have more tokens than the model has
+                learned positions, or the state has the wrong number of rows or not enough room.
         """
         check_at_least_one(max_length=max_length, max_new_tokens=max_new_tokens)
         if max_new_tokens is not None and max_length is not None:
@@ -173,8 +175,9 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             max_length = int(counts.max()) + getattr(self.preprocessor, "sequence_length", 0)
         else:
             check_room(counts.max(), max_length)
-        cache, _, room = self._read_prompts(tokens, counts, state, max_length, verbose)
         before = 0 if state is None else state["count"]
+        check_positions((before + counts).max(), self.backbone.longest)
+        cache, _, room = self._read_prompts(tokens, counts, state, max_length, verbose)
         return {"count": before + counts, "room": room, "cache": cache}
 
     def _token_rows(self, inputs, state=None):
@@ -189,7 +192,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
 
     def make_generate_function(self):
         """Returns the function that `generate` calls on a batch of token ids."""
-        return self._generate_tokens
+        return functools.partial(generate_from_first_tokens, self._generate_tokens, "padding_mask")
 
     def _generate_tokens(self, inputs, stop_token_ids=None):
         sampler, vocabulary_size = self.sampler, self.backbone.vocabulary_size
@@ -210,6 +213,8 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         begin = int(state is not None and getattr(self.preprocessor, "add_start_token", False))
         if lengths.min() <= begin:
             raise ValueError("With a state, each prompt must have at least one token")
+        offset = np.zeros_like(lengths) if state is None else state["count"] - begin
+        check_positions((offset + ends).max(), self.backbone.longest)
         cache, hidden, _ = self._read_prompts(
             tokens[:, begin:],
             lengths - 1 - begin,
@@ -217,7 +222,6 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             width,
             with_hidden=isinstance(sampler, keras_hub.samplers.ContrastiveSampler),
         )
-        offset = np.zeros_like(lengths) if state is None else state["count"] - begin
         stops = None if stop_token_ids is None else tuple(stop_token_ids)
         if draws_tokens(sampler):
             found = self._continued_by_tokens(tokens, cache, lengths, offset, ends, stops)

@@ -6,6 +6,7 @@ from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.ops.blocks import size
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.left_padding import leading_padding, roll_rows
 
 # Number of logits that are computed at once: 512 MiB.
 LOGITS_AT_ONCE = 2**27
@@ -83,6 +84,7 @@ class TokenScores(ChunkedLoss):
         token_ids = tf.convert_to_tensor(token_ids)
         if padding_mask is None:
             padding_mask = tf.ones_like(token_ids)
+        padding_mask = tf.convert_to_tensor(padding_mask)
         hidden = self._intercepted(token_ids, padding_mask, layer_intercept_fn)
         if scoring_mode == "loss":
             labels = tf.convert_to_tensor(target_ids)
@@ -96,9 +98,14 @@ class TokenScores(ChunkedLoss):
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
         if intercept is None:
             return self.hidden_states(inputs)
-        made_of = architecture(self.backbone)
+        made_of, before = architecture(self.backbone), leading_padding(padding_mask)
+        token_ids, padding_mask = (roll_rows(x, -before) for x in (token_ids, padding_mask))
+
+        def changed(x, number):
+            return roll_rows(intercept(roll_rows(x, before), number), -before)
+
         positions = tf.range(size(token_ids, 1))[None]
-        x = intercept(made_of.embed(self.backbone, token_ids, positions), -1)
+        x = changed(made_of.embed(self.backbone, token_ids, positions), -1)
         for number, block in enumerate(self.backbone.transformer_layers):
-            x = intercept(block(x, **{made_of.padding: padding_mask}), number)
-        return getattr(self.backbone, made_of.layer_norm)(x)
+            x = changed(block(x, **{made_of.padding: padding_mask}), number)
+        return roll_rows(getattr(self.backbone, made_of.layer_norm)(x), before)

@@ -1,0 +1,50 @@
+"""Rows of tokens that start with padding: positions count from their first token."""
+
+import numpy as np
+import tensorflow as tf
+
+from rt_keras.ops.left_padding import leading_padding, roll_rows
+
+
+def call_from_first_tokens(call, inputs):
+    """Calls a causal backbone on rows that start with their first token.
+
+    So windows, blocks and positions are those of rows without padding at the start.
+
+    Args:
+        call: function from the inputs to `[batch, length, hidden_dim]`.
+        inputs: dictionary of "token_ids" and "padding_mask", `[batch, length]`.
+
+    Returns:
+        The outputs, at the positions of the inputs.
+    """
+    before = leading_padding(inputs["padding_mask"])
+    outputs = call({name: roll_rows(x, -before) for name, x in inputs.items()})
+    return roll_rows(outputs, before)
+
+
+def generate_from_first_tokens(generate, mask_name, inputs, stop_token_ids=None):
+    """Continues prompts that may start with padding.
+
+    Args:
+        generate: function of prompts that start with a token, and of the stop tokens.
+        mask_name: string, name of the mask among the inputs.
+        inputs: dictionary of arrays, among them the prompts' token ids and mask,
+            `[batch, max_length]`.
+        stop_token_ids: ids that end a sequence. Defaults to None, for no stop tokens.
+
+    Returns:
+        What `generate` returns, each row after the padding of its prompt.
+    """
+    mask = np.asarray(inputs[mask_name]).astype(bool)
+    if mask.ndim != 2 or not np.any(mask & ~mask[:, :1]):
+        return generate(inputs, stop_token_ids=stop_token_ids)
+    before = leading_padding(mask)
+    ids_name = mask_name.replace("padding_mask", "token_ids")
+    moved = {name: roll_rows(inputs[name], -before) for name in (ids_name, mask_name)}
+    texts = generate({**inputs, **moved}, stop_token_ids=stop_token_ids)
+    # The last tokens of a row, for which there is no place, would be where its padding is.
+    inside = tf.range(mask.shape[1]) >= before[:, None]
+    return {
+        name: tf.where(inside, roll_rows(x, before), tf.zeros_like(x)) for name, x in texts.items()
+    }
