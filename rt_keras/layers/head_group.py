@@ -159,8 +159,20 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if value_shape is not None:
             self.num_key_value_heads = self._checked_count(value_shape[1])
         self.value_depth = (value_shape or query_shape)[-1]
+        self.key_depth = query_shape[-1]
         self.build_positions(query_shape[-1])
         self.built = True
+
+    def check_built_for(self, query_shape, value_shape):
+        """Raises a ValueError if the weights have other shapes than those of another layer."""
+        built = self.key_depth, self.value_depth, self.num_key_value_heads
+        needed = query_shape[-1], value_shape[-1], value_shape[1]
+        if built != needed:
+            raise ValueError(
+                f"{self._described()} is part of another layer, with key_dim, value_dim and "
+                f"num_key_value_heads {built}. Give each layer its own head groups. Received: "
+                f"{needed}"
+            )
 
     def _checked_count(self, num_key_value_heads):
         grouped = num_key_value_heads != self.num_heads

@@ -219,10 +219,13 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         for group in self.head_groups:
             if self.rotary_embedding is not None:
                 group.rotated_at = self.rotated_at
-            group.build(
-                (query_shape[0], group.num_heads, query_shape[1], key_dim),
-                (value_shape[0], group.num_heads // self._shared_by, value_shape[1], value_dim),
-            )
+            query = query_shape[0], group.num_heads, query_shape[1], key_dim
+            value = value_shape[0], group.num_heads // self._shared_by, value_shape[1], value_dim
+            # Layers that are given the same group share its weights.
+            if group.built:
+                group.check_built_for(query, value)
+            else:
+                group.build(query, value)
         self.built = True
 
     def call(

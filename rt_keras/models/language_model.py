@@ -19,7 +19,7 @@ from rt_keras.models.generation import (
 from rt_keras.models.left_padding import generate_from_first_tokens
 from rt_keras.models.presets import Loadable
 from rt_keras.models.shared_blocks import compiled_blocks
-from rt_keras.models.token_loop import TokenLoop, as_variables, draws_tokens, room_for
+from rt_keras.models.token_loop import TokenLoop, as_variables, room_for
 from rt_keras.ops.blocks import size
 from rt_keras.ops.devices import has_tpu
 
@@ -120,7 +120,7 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
             return inputs
         self.backbone.check_length(width)
         stops = None if stop_token_ids is None else tuple(stop_token_ids)
-        if self.cached_decoding and draws_tokens(self.sampler) and not has_tpu():
+        if self.cached_decoding and self.draws_in_place(self.sampler) and not has_tpu():
             start = np.full([len(mask)], shortest - 1)
             cache, encoded = self._read_prompts(inputs, shortest)
             numbers = start, np.zeros_like(start), np.full_like(start, width), stops or (), width

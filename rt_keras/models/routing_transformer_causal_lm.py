@@ -1,15 +1,19 @@
 """Routing Transformer language model."""
 
+import functools
+
 import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.layers.normalization import normalized
 from rt_keras.models.generation import read_chunks
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
+from rt_keras.models.scores import Scores
 from rt_keras.models.stateful import Stateful, why_not_stateful
 from rt_keras.ops.blocks import size
 
@@ -19,7 +23,7 @@ PROMPT_CHUNK = 8192
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLM(Stateful, LanguageModel, keras_hub.models.CausalLM):
+class RoutingTransformerCausalLM(Stateful, Scores, LanguageModel, keras_hub.models.CausalLM):
     """A causal language model that computes logits of each next token.
 
     ```
@@ -83,6 +87,19 @@ class RoutingTransformerCausalLM(Stateful, LanguageModel, keras_hub.models.Causa
             `[batch, length, hidden_dim]`.
         """
         return self.backbone(inputs, training=training)
+
+    def embedded(self, token_ids):
+        """See `Scores`."""
+        return self.backbone.embedding(token_ids)
+
+    def blocks(self, padding_mask):
+        """See `Scores`."""
+        masks = {"padding_mask": padding_mask, "use_causal_mask": True}
+        return [functools.partial(block, **masks) for block in self.backbone.transformer_blocks]
+
+    def normalized(self, x):
+        """See `Scores`."""
+        return normalized(self.backbone.layer_norm, x)
 
     # Decoding.
 

@@ -119,3 +119,7 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.hidden_dim)
+
+    def compute_output_spec(self, inputs, training=None, start=0):
+        # Also of arrays, whose shapes Keras does not pass on.
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), self.compute_dtype)

@@ -55,6 +55,16 @@ class TokenLoop(CompiledFunctions):
         tokens = tf.pad(tokens, [[0, 0], [0, room_for(width, 1) - width]])
         return loop(tf.cast(tokens, tf.int32), caches, *numbers, encoded)[:, :width]
 
+    def draws_in_place(self, sampler):
+        """Returns whether `continue_tokens` continues texts as a sampler and this model do.
+
+        A sampler that compares continuations does not draw one token at a time. A subclass or a
+        wrapper may change the logits of `call_with_cache`, which `continue_tokens` does not call.
+        """
+        function = getattr(self.call_with_cache, "__func__", None)
+        is_own = function is not None and function.__module__.startswith("rt_keras.")
+        return is_own and type(sampler).__call__ is keras_hub.samplers.Sampler.__call__
+
     def advance_function(self):
         """Returns the function that `stream` calls for a few tokens at a time."""
 
@@ -105,11 +115,6 @@ def as_variables(caches):
     return tf.nest.map_structure(
         lambda x: x if isinstance(x, tf.Variable) else tf.Variable(x, trainable=False), caches
     )
-
-
-def draws_tokens(sampler):
-    """Returns whether a sampler draws one token at a time by KerasHub's loop."""
-    return type(sampler).__call__ is keras_hub.samplers.Sampler.__call__
 
 
 def room_for(length, batch):

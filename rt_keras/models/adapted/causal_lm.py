@@ -23,7 +23,7 @@ from rt_keras.models.generation import (
 )
 from rt_keras.models.left_padding import generate_from_first_tokens
 from rt_keras.models.shared_blocks import new_caches
-from rt_keras.models.token_loop import as_variables, draws_tokens
+from rt_keras.models.token_loop import as_variables
 from rt_keras.ops.blocks import places_of_rows, size
 
 
@@ -223,7 +223,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             with_hidden=isinstance(sampler, keras_hub.samplers.ContrastiveSampler),
         )
         stops = None if stop_token_ids is None else tuple(stop_token_ids)
-        if draws_tokens(sampler):
+        if self.draws_in_place(sampler):
             found = self._continued_by_tokens(tokens, cache, lengths, offset, ends, stops)
         else:
             found = self._continued_by_search(tokens, cache, lengths, offset, ends, stops, hidden)

@@ -1,18 +1,20 @@
-"""Losses and scores of adapted language models, computed in chunks of positions."""
+"""Losses of adapted language models, computed in chunks of positions."""
+
+import functools
 
 import tensorflow as tf
 
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.chunked_loss import ChunkedLoss
+from rt_keras.models.scores import Scores
 from rt_keras.ops.blocks import size
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
-from rt_keras.ops.left_padding import leading_padding, roll_rows
 
 # Number of logits that are computed at once: 512 MiB.
 LOGITS_AT_ONCE = 2**27
 
 
-class TokenScores(ChunkedLoss):
+class TokenScores(Scores, ChunkedLoss):
     """Mixin of adapted language models: losses in chunks of positions.
 
     If the loss and the metrics are computed token by token, such as cross entropy and accuracy,
@@ -48,64 +50,19 @@ class TokenScores(ChunkedLoss):
         trainable = weight.trainable
         return chunked_cross_entropy(hidden, table, labels, None, chunk_size, soft_cap, trainable)
 
-    def score(
-        self,
-        token_ids,
-        padding_mask=None,
-        scoring_mode="logits",
-        layer_intercept_fn=None,
-        target_ids=None,
-    ):
-        """Scores token ids.
-
-        Args:
-            token_ids: int `[batch, length]`.
-            padding_mask: bool or int `[batch, length]`, 0 for padding. Defaults to None, for no
-                padding.
-            scoring_mode: "logits" or "loss". For "loss", logits are computed in chunks. Defaults to
-                "logits".
-            layer_intercept_fn: function from the hidden states after each layer and its number, -1
-                for the embedding, to new hidden states. Defaults to None, for unchanged hidden
-                states.
-            target_ids: int `[batch, length]`, tokens to predict, for "loss". Defaults to None.
-
-        Returns:
-            Logits, `[batch, length, vocabulary_size]`, or losses, `[batch, length]`.
-
-        Raises:
-            ValueError: if `scoring_mode` is unknown, or is "loss" without `target_ids`.
-        """
-        if scoring_mode not in ("logits", "loss"):
-            raise ValueError(
-                f'scoring_mode must be "logits" or "loss". Received: scoring_mode={scoring_mode!r}'
-            )
-        if scoring_mode == "loss" and target_ids is None:
-            raise ValueError('scoring_mode="loss" needs target_ids, the tokens to predict')
-        token_ids = tf.convert_to_tensor(token_ids)
-        if padding_mask is None:
-            padding_mask = tf.ones_like(token_ids)
-        padding_mask = tf.convert_to_tensor(padding_mask)
-        hidden = self._intercepted(token_ids, padding_mask, layer_intercept_fn)
-        if scoring_mode == "loss":
-            labels = tf.convert_to_tensor(target_ids)
-            return self.token_losses(hidden, labels, self._positions_at_once())[0]
-        return self.token_logits(hidden)
-
     def _positions_at_once(self):
         return max(1, LOGITS_AT_ONCE // self.backbone.token_embedding.input_dim)
 
-    def _intercepted(self, token_ids, padding_mask, intercept):
-        inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
-        if intercept is None:
-            return self.hidden_states(inputs)
-        made_of, before = architecture(self.backbone), leading_padding(padding_mask)
-        token_ids, padding_mask = (roll_rows(x, -before) for x in (token_ids, padding_mask))
-
-        def changed(x, number):
-            return roll_rows(intercept(roll_rows(x, before), number), -before)
-
+    def embedded(self, token_ids):
+        """See `Scores`."""
         positions = tf.range(size(token_ids, 1))[None]
-        x = changed(made_of.embed(self.backbone, token_ids, positions), -1)
-        for number, block in enumerate(self.backbone.transformer_layers):
-            x = changed(block(x, **{made_of.padding: padding_mask}), number)
-        return roll_rows(getattr(self.backbone, made_of.layer_norm)(x), before)
+        return architecture(self.backbone).embed(self.backbone, token_ids, positions)
+
+    def blocks(self, padding_mask):
+        """See `Scores`."""
+        mask = {architecture(self.backbone).padding: padding_mask}
+        return [functools.partial(block, **mask) for block in self.backbone.transformer_layers]
+
+    def normalized(self, x):
+        """See `Scores`."""
+        return getattr(self.backbone, architecture(self.backbone).layer_norm)(x)

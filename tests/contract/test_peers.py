@@ -1,0 +1,163 @@
+"""Test cases of Keras and KerasHub, run on the layers, backbones and tasks of the package."""
+
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+from keras.src.testing.test_case import TestCase as OfKeras
+from keras_hub.src.tests.test_case import TestCase as OfKerasHub
+
+from rt_keras import layers, models
+from rt_keras.data import ByteTokenizer
+from tests.contract.kinds import NAMES, required
+from tests.contract.kinds import layers as kinds
+
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
+X = np.random.default_rng(0).normal(size=(2, 12, 8)).astype("float32")
+TOKENS = {name: np.ones([2, 8], "int32") for name in ("token_ids", "padding_mask")}
+SIZES = {"vocabulary_size": 258, "num_layers": 2, "hidden_dim": 16, "intermediate_dim": 32}
+
+
+class SelfAttention(layers.MultiHeadAttention):
+    """Attention from a sequence to itself, causal if the heads can be."""
+
+    def build(self, input_shape):
+        super().build(input_shape, input_shape)
+
+    def call(self, x, training=None):
+        causal = self.head_groups[0].takes_causal_mask
+        return super().call(x, x, training=training, use_causal_mask=causal)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def compute_output_spec(self, x, training=None):
+        return keras.KerasTensor(x.shape, self.compute_dtype)
+
+
+def check_layer(layer, arguments):
+    OfKeras().run_layer_test(
+        layer,
+        arguments,
+        input_data=X,
+        expected_output_shape=X.shape,
+        supports_masking=True,
+        assert_built_after_instantiation=False,
+        custom_objects={"SelfAttention": SelfAttention},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_attention(name):
+    layer = kinds()[name]
+    check_layer(SelfAttention, {"head_groups": [layer(**required(layer))], "key_dim": 4})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "layer, arguments",
+    [
+        (layers.Dropout, {"rate": 0.1}),
+        (layers.FeedForward, {"intermediate_dim": 16}),
+        (layers.SinusoidalPositions, {}),
+        (layers.SpecAugment, {}),
+        (layers.TokenShift, {}),
+        (
+            layers.TransformerBlock,
+            {"head_groups": [layers.LocalHeads(2, 4)], "intermediate_dim": 16},
+        ),
+    ],
+)
+def test_layer(layer, arguments):
+    check_layer(layer, arguments)
+
+
+def groups(*more):
+    return [layers.LocalHeads(2, block_size=4), *more]
+
+
+def model():
+    backbone = models.RoutingTransformerBackbone(**SIZES, head_groups=groups())
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 32)
+    return models.RoutingTransformerCausalLM(backbone, preprocessor)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "backbone, heads",
+    [
+        (models.RoutingTransformerBackbone, groups()),
+        (models.RoutingTransformerEncoderBackbone, groups(layers.FullHeads(2))),
+    ],
+)
+def test_backbone(backbone, heads):
+    arguments = {**SIZES, "head_groups": heads}
+    OfKerasHub().run_backbone_test(backbone, arguments, TOKENS, (2, 8, 16))
+
+
+@pytest.mark.slow
+def test_backbone_with_centroids_which_are_float32_in_every_precision():
+    heads = groups(layers.LocalRoutingHeads(2, block_size=4, num_clusters=3, window_size=4))
+    backbone = models.RoutingTransformerBackbone(**SIZES, head_groups=heads)
+    assert backbone.compute_output_spec(TOKENS).shape == (2, 8, 16)
+    OfKerasHub().run_backbone_test(
+        models.RoutingTransformerBackbone,
+        {**SIZES, "head_groups": heads},
+        TOKENS,
+        (2, 8, 16),
+        run_mixed_precision_check=False,
+    )
+
+
+@pytest.mark.slow
+def test_task():
+    made = model()
+    arguments = {"backbone": made.backbone, "preprocessor": made.preprocessor}
+    texts = (["airplane at airport", "a b"],)
+    OfKerasHub().run_task_test(
+        models.RoutingTransformerCausalLM, arguments, texts, expected_output_shape=(2, 32, 258)
+    )
+
+
+def test_scores():
+    lm, seen = model(), []
+    logits = lm.score(**TOKENS)
+    np.testing.assert_allclose(lm(TOKENS), logits, atol=1e-6)
+
+    def intercept(x, number):
+        seen.append(number)
+        return x
+
+    found = lm.score(**TOKENS, layer_intercept_fn=intercept)
+    np.testing.assert_allclose(found, logits, atol=1e-6)
+    assert seen == [-1, 0, 1]
+    losses = lm.score(**TOKENS, scoring_mode="loss", target_ids=TOKENS["token_ids"])
+    expected = keras.losses.sparse_categorical_crossentropy(
+        TOKENS["token_ids"], logits, from_logits=True
+    )
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def test_generate_calls_a_changed_call_with_cache():
+    lm, prompts = model(), ["airplane at airport", "airplane"]
+    call, end = lm.call_with_cache, lm.preprocessor.tokenizer.end_token_id
+
+    def ending(*args, **kwargs):
+        logits, hidden, cache = call(*args, **kwargs)
+        return keras.ops.one_hot([[end]], 258) * 1e9 + 0 * logits, hidden, cache
+
+    with mock.patch.object(lm, "call_with_cache", wraps=ending):
+        assert lm.generate(prompts) == prompts
+
+
+def test_layers_share_the_weights_of_a_head_group():
+    group = layers.LocalRoutingHeads(2, block_size=4, num_clusters=3, window_size=4)
+    first, second = (layers.MultiHeadAttention([group], key_dim=4) for _ in range(2))
+    for layer in (first, second):
+        layer(X, X, use_causal_mask=True)
+    assert first.head_groups[0].centroids is second.head_groups[0].centroids
+    other = layers.MultiHeadAttention([group], key_dim=8)
+    with pytest.raises(ValueError, match="part of another layer, .*own head groups"):
+        other(X, X)
