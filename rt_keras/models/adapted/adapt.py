@@ -29,6 +29,7 @@ from rt_keras.models.adapted.positions import (
     preprocessor_for_length,
     rotary_distance_for,
 )
+from rt_keras.models.adapted.settings import copy_settings
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor, restored_preprocessor
 from rt_keras.models.adapted.weights import made_with_weights_of
@@ -84,14 +85,15 @@ def adapt(
             policy.
 
     Returns:
-        A Keras model of the same kind. `model` is unchanged.
+        A Keras model of the same kind, with what was set on the layers of `model`, such as
+        `trainable`, dtype policies, regularizers and constraints. `model` is unchanged.
 
     Raises:
         ValueError: if the folder or preset does not exist, is incomplete or is damaged; the model's
-            attention cannot be replaced, is quantized or is already adapted; `head_groups` is not a
-            list of head groups; the heads, layers or length do not fit the model; or `head_groups`
-            is missing for a model with an encoder and a decoder, one with windows in all layers, or
-            one that is not KerasHub's.
+            attention cannot be replaced, is quantized, has LoRA or is already adapted;
+            `head_groups` is not a list of head groups; the heads, layers or length do not fit the
+            model; or `head_groups` is missing for a model with an encoder and a decoder, one with
+            windows in all layers, or one that is not KerasHub's.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import FullHeads, LocalHeads
@@ -167,7 +169,7 @@ def restore(model):
         A model of the original class. Weights that only the adapted heads have are dropped.
 
     Raises:
-        ValueError: if the model is not adapted or is quantized.
+        ValueError: if the model is not adapted, or its attention is quantized or has LoRA.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import LocalHeads
@@ -221,6 +223,7 @@ def _with_backbone(cls, task, backbone, preprocessor):
     config = {**task.get_config(), "backbone": backbone, "preprocessor": preprocessor}
     of_backbone = {id(weight) for weight in task.backbone.weights}
     made = cls.from_config(config)
+    copy_settings(task, made)
     targets = {weight.path: weight for weight in made.weights}
     for weight in task.weights:
         if id(weight) not in of_backbone:

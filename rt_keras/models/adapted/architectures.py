@@ -158,7 +158,7 @@ def backbone_from_config(cls, config):
     """Creates a backbone from its configuration.
 
     In KerasHub 0.32, SmolLM3 passes the name and the dtype of a backbone on to its blocks, which do
-    not take them. It therefore gets a new name, and its dtype as the global policy.
+    not take them. It therefore gets its name afterwards, and its dtype as the global policy.
 
     Args:
         cls: class of the backbone.
@@ -171,10 +171,14 @@ def backbone_from_config(cls, config):
         return cls.from_config(config)
     arguments = {name: x for name, x in config.items() if name not in LAYER_ARGUMENTS}
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(keras.dtype_policies.get(config.get("dtype", before)))
+    policy = keras.dtype_policies.get(config.get("dtype", before))
+    if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        raise ValueError(f"{cls.__name__} has quantized layers, or layers with their own dtype")
+    keras.config.set_dtype_policy(policy)
     try:
         made = cls(**arguments)
     finally:
         keras.config.set_dtype_policy(before)
+    made.name = config.get("name", made.name)
     made.trainable = config.get("trainable", True)
     return made

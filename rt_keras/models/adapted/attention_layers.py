@@ -84,18 +84,18 @@ def attention_values(source, target):
         returns its value.
 
     Raises:
-        ValueError: if the source is quantized.
+        ValueError: if the source is quantized or has LoRA.
     """
     found = {}
-    for name in DENSE:
-        of_source, of_target = _dense_of(source, name), _dense_of(target, name)
-        if of_target is None:
-            continue
-        if of_source is None:
-            of_source = _dense_of(source, "query_dense")
+    for of_source, of_target in dense_pairs(source, target):
         if of_source.quantization_mode is not None:
             raise ValueError(
                 f"{source.path} is quantized. Adapt or restore a model before you quantize it"
+            )
+        if of_source.lora_enabled:
+            raise ValueError(
+                f"{source.path} has LoRA, whose weights have other axes in the new attention. Save "
+                "and load the model, which adds them to the kernels, or enable LoRA afterwards"
             )
         found[id(of_target.kernel)] = functools.partial(_kernel, of_source, of_target)
         if of_source.bias is not None:
@@ -103,6 +103,14 @@ def attention_values(source, target):
                 keras.ops.reshape, of_source.bias, of_target.bias.shape
             )
     return found
+
+
+def dense_pairs(source, target):
+    """Yields pairs of the dense layers of two attention layers; see `attention_values`."""
+    for name in DENSE:
+        of_source, of_target = _dense_of(source, name), _dense_of(target, name)
+        if of_target is not None:
+            yield of_source or _dense_of(source, "query_dense"), of_target
 
 
 def _kernel(source, target):
@@ -174,6 +182,8 @@ def replace_attention(block, architecture, new):
     """
     old = getattr(block, architecture.attention)
     replace_layer(block, architecture.attention, new)
+    if not old.trainable:
+        new.trainable = False
     used = {id(weight) for weight in new.weights}
     leave_empty(weight for weight in old.weights if id(weight) not in used)
     if new.causal:

@@ -1,11 +1,15 @@
 """Replacement of the attention in functional and `Sequential` models."""
 
+import tempfile
+
 import keras
+import keras_hub
 
 from rt_keras.layers import MultiHeadAttention
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.attention_layers import copy_kernels
 from rt_keras.models.adapted.backbones import chosen_layers, head_group_config, new_head_groups
+from rt_keras.models.adapted.settings import copy_settings, layer_pairs
 
 
 def adapt_graph(model, head_groups, layers=None):
@@ -23,24 +27,23 @@ def adapt_graph(model, head_groups, layers=None):
             `MultiHeadAttention` does not support.
     """
     found = list(dict.fromkeys(layers_inside(model, keras.layers.MultiHeadAttention)))
-    numbers = {id(layer): number for number, layer in enumerate(found)}
     chosen = chosen_layers(layers, [None] * len(found)) if found else ()
+    chosen = {id(found[number]) for number in chosen}
     configs = [head_group_config(group) for group in head_groups]
 
     def replacement(layer):
-        if numbers.pop(id(layer), None) not in chosen:
+        if id(layer) not in chosen:
             return None
-        groups = new_head_groups(configs, layer.num_heads, model.dtype_policy)
-        return _ours(layer, groups)
+        return _ours(layer, new_head_groups(configs, layer.num_heads, layer.dtype_policy))
 
-    made = _with_replacements(model, replacement)
-    if not found or numbers:
-        names = sorted({type(layer).__name__ for layer in model.layers})
-        raise ValueError(
-            "The model must call keras.layers.MultiHeadAttention directly, not inside another "
-            f"layer. Its layers are: {', '.join(names)}"
-        )
-    return made
+    names = ", ".join(sorted({type(layer).__name__ for layer in model.layers}))
+    return _with_replacements(
+        model,
+        found,
+        replacement,
+        "The model must call keras.layers.MultiHeadAttention directly, not inside another layer. "
+        f"Its layers are: {names}",
+    )
 
 
 def restore_graph(model):
@@ -53,33 +56,86 @@ def restore_graph(model):
         A model with the same graph and weights, except those of heads.
 
     Raises:
-        ValueError: if the model has no `rt_keras.layers.MultiHeadAttention`.
+        ValueError: if `adapt_graph` cannot have made the model, because it does not call
+            `rt_keras.layers.MultiHeadAttention`, or with options that Keras's layer lacks.
     """
-    if not layers_inside(model, MultiHeadAttention):
-        raise ValueError(f"{model.name} was not made by adapt(); there is nothing to restore")
     return _with_replacements(
-        model, lambda layer: _keras_own(layer) if isinstance(layer, MultiHeadAttention) else None
+        model,
+        layers_inside(model, MultiHeadAttention),
+        lambda layer: _keras_own(layer) if isinstance(layer, MultiHeadAttention) else None,
+        f"{model.name} was not made by adapt(); there is nothing to restore",
     )
 
 
-def _with_replacements(model, replacement):
-    """Returns a copy of a model in which other layers with the same kernels replace some layers."""
-    pairs = []
+def _with_replacements(model, attention, replacement, message):
+    """Returns a copy of a model in which other layers with the same kernels replace some layers.
 
-    def clone(layer):
-        other = replacement(layer)
-        new = type(layer).from_config(layer.get_config()) if other is None else other
-        pairs.append((layer, new, other is not None))
-        return new
+    Raises a ValueError with the message unless the graph calls attention, and all of it directly.
+    """
+    copies = {}
 
-    made = keras.models.clone_model(model, clone_function=clone, recursive=True)
-    for old, new, other in pairs:
-        if other:
+    def copy_of(layer):
+        if id(layer) not in copies:
+            new = replacement(layer)
+            if new is None and _is_graph(layer):
+                new = _copied_graph(layer, copy_of)
+            elif new is None:
+                new = type(layer).from_config(layer.get_config())
+            copies[id(layer)] = layer, new
+        return copies[id(layer)][1]
+
+    made = copy_of(model) if attention else None
+    if not attention or any(id(layer) not in copies for layer in attention):
+        raise ValueError(message)
+    for old, new in copies.values():
+        if type(new) is not type(old):
             copy_kernels(old, new)
-        elif isinstance(old, keras.Layer):
-            # The graph also contains operations, such as sums.
-            new.set_weights(old.get_weights())
+        # The graph also contains operations, such as sums.
+        elif isinstance(old, keras.Layer) and not _is_graph(old):
+            _copy_state(old, new)
+    copy_settings(model, made)
+    if model.compiled:
+        # The optimizer is for the weights that are trained now.
+        made.compile_from_config(model.get_compile_config())
     return made
+
+
+def _is_graph(layer):
+    # KerasHub's models are graphs too, but of classes of their own.
+    own = isinstance(layer, (keras_hub.models.Backbone, keras_hub.models.Task))
+    return not own and (isinstance(layer, keras.Sequential) or hasattr(layer, "operations"))
+
+
+def _copied_graph(model, copy_of):
+    """Returns a model with the graph of another one and copies of its layers."""
+    given = {}
+    if not isinstance(model, keras.Sequential):
+        layers = [x for x in model.layers if isinstance(x, keras.layers.InputLayer)]
+        inputs = {id(layer.output): layer.get_config() for layer in layers}
+        # Keras's own copies have other names and are not optional.
+        given["input_tensors"] = keras.tree.map_structure(
+            lambda x: keras.layers.InputLayer.from_config(inputs[id(x)]).output, model.input
+        )
+    made = keras.models.clone_model(model, clone_function=copy_of, **given)
+    if type(made) is not type(model):
+        raise ValueError(
+            f"A copy of {model.name} would lose the methods of {type(model).__name__}, whose "
+            "constructor takes no inputs and outputs. Pass keras.Model(model.input, model.output)"
+        )
+    return made
+
+
+def _copy_state(source, target):
+    """Copies the settings, weights and vocabularies of a layer."""
+    copy_settings(source, target)
+    target.set_weights(source.get_weights())
+    for old, new in layer_pairs(source, target):
+        if hasattr(old, "save_assets"):
+            with tempfile.TemporaryDirectory() as folder:
+                old.save_assets(folder)
+                new.load_assets(folder)
+        if hasattr(new, "finalize_state"):
+            new.finalize_state()
 
 
 def _ours(layer, groups):
@@ -105,6 +161,12 @@ def _ours(layer, groups):
 
 def _keras_own(layer):
     config = layer.get_config()
+    others = ("use_head_dense", "num_key_value_heads", "rotary_embedding", "num_global_tokens")
+    for name in (*others, "conv_kernel_size"):
+        if config[name]:
+            raise ValueError(
+                f"{layer.name} was not made by adapt(): it has {name}={getattr(layer, name)!r}"
+            )
     return keras.layers.MultiHeadAttention(
         layer.num_heads,
         key_dim=layer.query_dense.units // layer.num_heads,

@@ -9,10 +9,11 @@ from rt_keras.models.adapted.attention_layers import attention_values
 from rt_keras.models.adapted.backbones import attention_layers
 from rt_keras.models.adapted.deferred import begin_with
 from rt_keras.models.adapted.positions import extended
+from rt_keras.models.adapted.settings import copy_settings, weight_pairs
 
 
 def made_with_weights_of(source, cls, config, position_extension=None):
-    """Creates a backbone that starts with another's weights, matched by their paths.
+    """Creates a backbone that starts with another's weights and settings.
 
     Variables that get another's weights are not initialized first. Weights of the same shape share
     their memory until one of the models changes them, because TensorFlow copies shared memory on
@@ -29,22 +30,18 @@ def made_with_weights_of(source, cls, config, position_extension=None):
         The new backbone. Weights that the source lacks, such as centroids, are initialized.
 
     Raises:
-        ValueError: if a weight of the source has no counterpart of its shape.
+        ValueError: if a weight has another shape, or attention is quantized or has LoRA.
     """
     # Variables created inside are initialized at the end, each by its initializer.
     with keras.StatelessScope():
         made = backbone_from_config(cls, config)
-        values, replaced = {}, set()
+        values = {}
         for old, new in zip(attention_layers(source), attention_layers(made)):
             values |= attention_values(old, new)
-            replaced |= {id(weight) for weight in old.weights}
-        targets = {weight.path: weight for weight in made.weights}
-        for weight in source.weights:
-            target = targets.get(weight.path)
-            if target is not None and id(target) not in values:
-                values[id(target)] = functools.partial(_value, weight, target, position_extension)
-            elif target is None and id(weight) not in replaced:
-                raise ValueError(f"{made.name} has no weight {weight.path}, which the model has")
+        copy_settings(source, made)
+        for weight, target in weight_pairs(source, made):
+            value = functools.partial(_value, weight, target, position_extension)
+            values.setdefault(id(target), value)
         for weight in made.weights:
             if id(weight) in values:
                 begin_with(weight, values[id(weight)])

@@ -2,8 +2,10 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import rt_keras
+from rt_keras.keras_internals import part_of
 from rt_keras.layers import (
     FullHeads,
     LocalHeads,
@@ -11,6 +13,7 @@ from rt_keras.layers import (
     LSHHeads,
     MultiHeadAttention,
     RoutingHeads,
+    TransformerBlock,
 )
 from rt_keras.models.adapted.backbones import attention_layers
 from tests.models.adapted.checks import FAMILIES, make_backbone, make_inputs, outputs_of
@@ -154,22 +157,77 @@ def test_functional_models_have_their_attention_replaced(tmp_path):
     np.testing.assert_allclose(rt_keras.restore(loaded)(data), model(data), atol=1e-6)
 
 
-def test_functional_models_keep_what_binds_their_attention():
-    options = {
-        "kernel_regularizer": "l2",
-        "activity_regularizer": "l2",
-        "kernel_constraint": "non_neg",
-        "bias_constraint": keras.constraints.MaxNorm(0.1),
-    }
-    inputs = keras.Input([None, 8])
-    model = keras.Model(
-        inputs, keras.layers.MultiHeadAttention(4, 2, name="attention", **options)(inputs, inputs)
-    )
-    adapted = rt_keras.adapt(model, [LocalHeads(4, 2)])
-    config = model.get_layer("attention").get_config()
-    for made in (adapted, rt_keras.restore(adapted)):
-        found = made.get_layer("attention").get_config()
-        assert {name: found[name] for name in options} == {name: config[name] for name in options}
+def bind(layer, dense):
+    """Sets what constructors do not know: freezes a layer except one dense layer inside."""
+    layer.trainable, dense.trainable = False, True
+    dense.kernel.regularizer = keras.regularizers.L2(0.1)
+    dense.kernel.constraint = keras.constraints.MaxNorm(0.1)
+    dense.dtype_policy = "mixed_bfloat16"
+
+
+def bound(model):
+    """Returns what was set on weights, with `keras.layers.MultiHeadAttention`'s constraints."""
+    weights = [(x.trainable, x.regularizer, x.constraint) for x in model.weights]
+    return [(*x, getattr(constraint, "constraint", constraint)) for *x, constraint in weights]
+
+
+@pytest.mark.parametrize("family", ["Bert", "Llama", "SmolLM3"])
+def test_what_was_set_on_layers_after_their_construction_stays(family):
+    original = make_backbone(family)
+    original.name = "own"
+    attention = attention_layers(original)[0]
+    dense = part_of(attention, "o_proj" if family == "SmolLM3" else "output_dense")
+    bind(original.transformer_layers[0], dense)
+    original.token_embedding.enable_lora(2)
+    adapted = rt_keras.adapt(original, SPARSE)
+    restored = rt_keras.restore(adapted)
+    assert bound(restored) == bound(original)
+    for made in (adapted, restored):
+        assert made.name == "own" and made.token_embedding.lora_rank == 2
+        assert len(made.trainable_weights) == len(original.trainable_weights)
+        np.testing.assert_allclose(sum(made.losses), sum(original.losses), rtol=1e-6)
+    assert attention_layers(adapted)[0].output_dense.compute_dtype == "bfloat16"
+
+
+def test_frozen_layers_of_tasks_are_not_trained(tmp_path):
+    original = keras_hub.models.BertTextClassifier(make_backbone("Bert"), num_classes=2)
+    original.backbone.trainable = False
+    adapted = rt_keras.adapt(original, [FullHeads(4)])
+    adapted.save(tmp_path / "frozen.keras")
+    loaded = keras.saving.load_model(tmp_path / "frozen.keras")
+    for made in (adapted, rt_keras.restore(adapted), loaded, keras.models.clone_model(adapted)):
+        assert [x.path for x in made.trainable_weights] == ["logits/kernel", "logits/bias"]
+    original.trainable = False
+    assert not rt_keras.adapt(original, [FullHeads(4)]).trainable_weights
+
+
+class Named(keras.Model):
+    """A functional model of a class of its own."""
+
+
+def test_functional_models_keep_what_was_set_on_their_layers():
+    options = {"activity_regularizer": "l2", "bias_constraint": keras.constraints.MaxNorm(0.1)}
+    texts, features = keras.layers.TextVectorization(), keras.layers.Normalization()
+    texts.adapt(["the cat sat", "on"])
+    features.adapt(tf.range(8.0)[None, None])
+    inputs = keras.Input([], dtype="string", name="texts"), keras.Input([3, 8], optional=True)
+    x = features(keras.layers.Embedding(9, 8)(texts(inputs[0])))
+    attention = keras.layers.MultiHeadAttention(4, 2, name="attention", **options)
+    inner = keras.Sequential([keras.layers.Dense(8), keras.layers.LayerNormalization()])
+    model = Named(inputs, inner(attention(x, x)), name="own")
+    bind(attention, attention.output_dense)
+    inner.layers[1].trainable = False
+    adapted = rt_keras.adapt(model, [FullHeads(4)])
+    restored = rt_keras.restore(adapted)
+    assert bound(restored) == bound(model)
+    found, config = (x.get_layer("attention").get_config() for x in (adapted, model))
+    assert {name: found[name] for name in options} == {name: config[name] for name in options}
+    data = tf.constant(["the cat sat", "on"]), None
+    for made in (adapted, restored):
+        assert type(made) is Named and made.layers[0].name == "texts"
+        np.testing.assert_allclose(made(data), model(data), atol=1e-2)
+        losses = [sum(float(x) for x in one.losses) for one in (made, model)]
+        np.testing.assert_allclose(*losses, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("family", "options"), [("Bert", {}), ("Llama", {"trained_length": 24})])
@@ -187,6 +245,19 @@ def graph_of(layer):
     return keras.Model(inputs, layer(inputs, inputs) if attention else layer(inputs))
 
 
+class Own(keras.Model):
+    """A functional model whose constructor takes no graph."""
+
+    def __init__(self):
+        inputs = keras.Input([None, 8])
+        super().__init__(inputs, keras.layers.MultiHeadAttention(4, 2)(inputs, inputs), name="own")
+
+
+def with_lora(model):
+    model.enable_lora(2)
+    return model
+
+
 WRONG = {
     "adapted": lambda: rt_keras.adapt(make_backbone("Bert"), [FullHeads(4)]),
     "albert": lambda: keras_hub.models.AlbertBackbone(20, 1, 2, 8, 8, 8, max_sequence_length=8),
@@ -196,6 +267,8 @@ WRONG = {
     "biases": lambda: make_backbone("SmolLM3", attention_bias=True),
     "partly rotary": lambda: make_backbone("SmolLM3", partial_rotary_factor=0.5),
     "bert": lambda: make_backbone("Bert"),
+    "lora": lambda: with_lora(make_backbone("Bert")),
+    "own": Own,
 }
 SHARED = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, share_qk=True)]
 
@@ -206,6 +279,8 @@ SHARED = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, share_qk=True)]
         ("adapted", {}, "is already adapted"),
         ("albert", {}, "attention of AlbertBackbone cannot be replaced. Supported: Bert"),
         ("dense", {}, "must call keras.layers.MultiHeadAttention directly.*: Dense"),
+        ("lora", {}, "self_attention_layer has LoRA, whose weights have other axes"),
+        ("own", {}, "A copy of own would lose the methods of Own"),
         ("graph", {"head_groups": LocalHeads(4, 2)}, r"list of .*\[LocalHeads.*: .*<LocalHeads"),
         ("biases", {}, "attention_bias is not supported: biases on queries"),
         ("partly rotary", {}, "partial_rotary_factor=0.5 is not supported, only 1"),
@@ -221,9 +296,34 @@ def test_what_cannot_be_adapted_is_refused(model, options, message):
         rt_keras.adapt(WRONG[model](), **{"head_groups": SPARSE, **options})
 
 
-def test_what_was_not_adapted_is_not_restored(bert):
-    with pytest.raises(ValueError, match="was not made by adapt"):
-        rt_keras.restore(bert)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rotary_embedding": keras_hub.layers.RotaryEmbedding(), "key_dim": 4},
+        {"use_head_dense": True},
+        {"num_key_value_heads": 2},
+        {"conv_kernel_size": 2},
+        {"num_global_tokens": 1},
+    ],
+)
+def test_attention_that_keras_lacks_is_not_restored(options):
+    inputs = keras.Input([8, 8])
+    model = keras.Model(inputs, MultiHeadAttention([FullHeads(4)], **options)(inputs, inputs))
+    with pytest.raises(ValueError, match=f"was not made by adapt.*: it has {next(iter(options))}="):
+        rt_keras.restore(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: make_backbone("Bert"), "was not made by adapt"),
+        (lambda: graph_of(TransformerBlock([FullHeads(4)], 8)), "was not made by adapt"),
+        (lambda: with_lora(WRONG["adapted"]()), "has LoRA.* Save and load the model"),
+    ],
+)
+def test_what_cannot_be_restored_is_refused(model, message):
+    with pytest.raises(ValueError, match=message):
+        rt_keras.restore(model())
 
 
 def test_layers_of_smollm3_without_rotary_embeddings_have_no_distances():
