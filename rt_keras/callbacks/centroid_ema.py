@@ -163,6 +163,10 @@ class CentroidEMA(keras.callbacks.Callback):
             optimizer.build(self.model.trainable_variables)
         # The members in the epoch, for each layer, are the state of this callback.
         self.variables, self._count_update = [], None
+        # Without what is left of a training that was interrupted.
+        for heads in self._trained_heads():
+            if heads.built:
+                heads.clear_statistics()
         if all(heads.built for heads in self._trained_heads()):
             self._start_counting()
 
@@ -207,44 +211,51 @@ class CentroidEMA(keras.callbacks.Callback):
     def _update_heads(self, heads):
         """Updates the centroids and load biases of one layer with the batches since the last time.
 
+        Statistics that overflowed, as in a step that loss scaling skips, are none of any batch.
+
         Returns:
             The number of members of its clusters in these batches, `[heads, clusters]`.
         """
-        members = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
-        empty_batches = tf.convert_to_tensor(heads.empty_batches) + heads.member_batches
-        empty_batches = tf.where(members > 0, tf.zeros_like(members), empty_batches)
-        self._move_centroids(heads, empty_batches)
-        heads.load_bias.assign(moved_load_bias(heads.load_bias, members, self.load_bias_step))
-        heads.updates.assign(heads.updates + 1)
-        heads.clear_statistics()
-        return members
-
-    def _move_centroids(self, heads, empty_batches):
         counts, sums, batches, samples = (
             tf.convert_to_tensor(getattr(heads, f"member_{name}"))
             for name in ("counts", "sums", "batches", "samples")
         )
+        is_finite = tf.math.is_finite(tf.reduce_sum(sums) + tf.reduce_sum(samples))
+        counts, sums, batches = (
+            tf.where(is_finite, x, tf.zeros_like(x)) for x in (counts, sums, batches)
+        )
+        members = tf.reduce_sum(counts, axis=0)
+        empty_batches = tf.convert_to_tensor(heads.empty_batches) + batches
+        empty_batches = tf.where(members > 0, tf.zeros_like(members), empty_batches)
+        moved = self._moved_centroids(heads, counts, sums, batches)
+        self._assign_or_start_over(heads, moved, samples, empty_batches, batches > 0)
+        heads.load_bias.assign(moved_load_bias(heads.load_bias, members, self.load_bias_step))
+        heads.updates.assign(heads.updates + tf.cast(batches > 0, heads.updates.dtype))
+        heads.clear_statistics()
+        return members
+
+    def _moved_centroids(self, heads, counts, sums, batches):
         centroids = tf.convert_to_tensor(heads.centroids)
         decay = tf.pow(tf.cast(self.decay, centroids.dtype), batches)
         if self.update == "mean":
-            samples = tf.math.l2_normalize(samples, axis=-1)
-            moved = mean_update(centroids, counts, sums, decay)
-        else:
-            averages = tf.convert_to_tensor(heads.average_counts), heads.average_sums
-            batches = tf.maximum(batches, tf.ones_like(batches))
-            averages = moving_averages(*averages, counts / batches, sums / batches, decay)
-            moved = count_update(centroids, counts, *averages)
-            heads.average_counts.assign(averages[0])
-            heads.average_sums.assign(averages[1])
-        self._assign_or_start_over(heads, moved, samples, empty_batches)
+            return mean_update(centroids, counts, sums, decay)
+        averages = tf.convert_to_tensor(heads.average_counts), heads.average_sums
+        batches = tf.maximum(batches, tf.ones_like(batches))
+        averages = moving_averages(*averages, counts / batches, sums / batches, decay)
+        heads.average_counts.assign(averages[0])
+        heads.average_sums.assign(averages[1])
+        return count_update(centroids, counts, *averages)
 
-    def _assign_or_start_over(self, heads, moved, samples, empty_batches):
+    def _assign_or_start_over(self, heads, moved, samples, empty_batches, has_batch):
         """Assigns the updated centroids, or samples to those that start or restart from one."""
+        if self.update == "mean":
+            samples = tf.math.l2_normalize(samples, axis=-1)
         start = tf.zeros_like(empty_batches, dtype=tf.bool)
         if self.initialize_from_batch:
             start |= tf.equal(heads.updates, 0)
         if self.restart_after is not None:
             start |= empty_batches >= self.restart_after
+        start &= has_batch
         heads.empty_batches.assign(tf.where(start, tf.zeros_like(empty_batches), empty_batches))
         heads.centroids.assign(tf.where(start[..., None], samples, moved))
         if self.update == "count":

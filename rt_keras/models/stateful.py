@@ -121,8 +121,12 @@ class Stateful:
     def _continue_rows(self, x, y, training):
         """Reads a batch from the stored state and updates it; returns the outputs of the step."""
         state = tf.nest.map_structure(tf.convert_to_tensor, self._stored_state.variables)
-        state = cleared(state, x["reset_states"], self.new_state(state["position"].shape[0]))
-        hidden, state = self._read_inputs(x, state, training)
+        before = cleared(state, x["reset_states"], self.new_state(state["position"].shape[0]))
+        hidden, state = self._read_inputs(x, before, training)
+        # An overflow would stay in the state; loss scaling skips such a step.
+        is_real = tf.cast(x["padding_mask"], tf.bool)[:, :, None]
+        failed = tf.reduce_any(is_real & ~tf.math.is_finite(hidden), axis=[1, 2])
+        state = cleared(state, failed, before)
         tf.nest.map_structure(
             lambda variable, value: variable.assign(value), self._stored_state.variables, state
         )

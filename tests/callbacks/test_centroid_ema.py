@@ -261,6 +261,23 @@ def test_a_batch_of_padding_moves_nothing(update):
         np.testing.assert_array_equal(state(model)[name], before[name])
 
 
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_an_overflow_and_a_batch_that_never_came_move_nothing(update):
+    data = make_data(batches=1)
+    overflow = {**data, "query": np.where(np.arange(DEPTH) == 1, np.inf, data["query"])}
+    found, expected = (make_eager_model() for _ in range(2))
+    callback = CentroidEMA(update=update, initialize_from_batch=True, restart_after=1)
+    before = state(found)
+    fit(found, overflow, callback)
+    callback.update_centroids()
+    assert_close(state(found), before)
+    # Nor does what a step left that was interrupted.
+    found({name: x + 1 for name, x in data.items()}, training=True)
+    for model in (found, expected):
+        fit(model, data, CentroidEMA(update=update))
+    assert_close(state(found), state(expected))
+
+
 MIRRORED = """
 from tests.callbacks.test_centroid_ema import (
     CentroidEMA, batches_of, fit, make_data, make_model, make_step, state

@@ -80,6 +80,13 @@ def test_training_resumes_from_the_state():
     model.test_on_batch(checks.inputs(TOKENS), TOKENS)
     assert kept["position"].numpy().tolist() == [32, 16]
     assert {weight.path for weight in model.weights} == names
+    # A row whose step overflows keeps its state.
+    table = model.backbone.token_embedding.embeddings
+    table.assign(tf.tensor_scatter_nd_update(table, [[3]], tf.fill([1, table.shape[1]], np.inf)))
+    tokens = np.array([[5, 3, 5, 5, 5, 5, 5, 5], [5] * 8])
+    model.step_outputs({**batches[1], "token_ids": tokens}, None, training=False)
+    assert kept["position"].numpy().tolist() == [32, 24]
+    assert np.all([np.all(np.isfinite(x)) for x in model.state_variables])
 
 
 @pytest.mark.weekly
