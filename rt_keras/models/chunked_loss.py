@@ -83,12 +83,70 @@ class ChunkedLoss(Training):
         """
         if self.output_projection is not None:
             hidden = self.output_projection(hidden)
-        if self.output_dense is None:
-            table, bias = tf.convert_to_tensor(self.backbone.token_embedding.embeddings), None
-        else:
-            table = tf.transpose(tf.convert_to_tensor(self.output_dense.kernel))
-            bias = tf.convert_to_tensor(self.output_dense.bias)
-        return chunked_cross_entropy(hidden, table, labels, bias, chunk_size)
+        layer = self.output_dense or self.backbone.token_embedding
+        return losses_of_layer(layer, hidden, labels, chunk_size)
+
+
+def losses_of_layer(layer, hidden, labels, chunk_size):
+    """Computes the cross entropy of the logits of an output layer, in chunks of positions.
+
+    A quantized layer computes the logits, since it also rounds its inputs. Their gradient is that
+    of its weights without rounding: Keras's embeddings have none.
+
+    Args:
+        layer: a built `Dense`, or a `ReversibleEmbedding`, which is called in reverse.
+        hidden: `[batch, length, depth]`.
+        labels, chunk_size: see `ChunkedLoss.token_losses`.
+
+    Returns:
+        See `ChunkedLoss.token_losses`.
+
+    Raises:
+        ValueError: if the layer computes in float8, whose scales count the calls.
+    """
+    if layer.quantization_mode == "float8":
+        raise ValueError(
+            f"Losses in chunks of positions do not support float8. Received: {layer.name} with "
+            f"dtype={layer.dtype_policy.name}. Set loss_chunk_size=None"
+        )
+    bias, soft_cap = getattr(layer, "bias", None), getattr(layer, "logit_soft_cap", None)
+    bias = None if bias is None else tf.convert_to_tensor(bias)
+    project = None if layer.quantization_mode is None else _projection(layer)
+    if project is None:
+        table = tf.cast(tf.convert_to_tensor(_kernel(layer)), hidden.dtype)
+    else:
+        # [depth, vocabulary], the logits of unit vectors
+        table = project(tf.eye(hidden.shape[-1], dtype=hidden.dtype))
+        if soft_cap is not None:
+            table = soft_cap * tf.atanh(table / soft_cap)
+        table = tf.transpose(table if bias is None else table - bias)
+    trainable = bool(layer.trainable_weights)
+    return chunked_cross_entropy(
+        hidden, table, labels, bias, chunk_size, soft_cap, trainable, project
+    )
+
+
+def _is_embedding(layer):
+    return isinstance(layer, keras.layers.Embedding)
+
+
+def _kernel(layer):
+    """Returns `[vocabulary, depth]`, with the update of LoRA if there is one."""
+    if _is_embedding(layer) and layer.tie_weights:
+        return layer.embeddings
+    return tf.transpose(layer.reverse_embeddings if _is_embedding(layer) else layer.kernel)
+
+
+def _projection(layer):
+    """Returns the call of an output layer as a function that reads no variable."""
+    options = {"reverse": True} if _is_embedding(layer) else {}
+    values = [(variable, tf.convert_to_tensor(variable)) for variable in layer.variables]
+
+    def project(hidden):
+        with keras.StatelessScope(values):
+            return layer(hidden, **options)
+
+    return project
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

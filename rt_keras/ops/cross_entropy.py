@@ -1,5 +1,7 @@
 """Cross entropy over a large vocabulary that never holds all the logits."""
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
@@ -7,7 +9,14 @@ from rt_keras.ops.lengths import larger, smaller
 
 
 def chunked_cross_entropy(
-    hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None, trainable=True
+    hidden,
+    table,
+    labels,
+    bias=None,
+    chunk_size=1024,
+    soft_cap=None,
+    trainable=True,
+    project=None,
 ):
     """Computes each position's cross entropy and most likely label, in chunks of positions.
 
@@ -31,6 +40,9 @@ def chunked_cross_entropy(
         soft_cap: float, the soft cap. Defaults to None, for none.
         trainable: bool, whether the table and the bias have gradients, which cost a product more.
             Defaults to True.
+        project: function from `[positions, depth]` to the logits, with bias and soft cap, of a
+            layer that rounds. The gradient is that of the equation. Defaults to None, for the
+            equation.
 
     Returns:
         The losses, float32 `[batch, length]`, NaN for labels out of range; and the labels with the
@@ -53,16 +65,17 @@ def chunked_cross_entropy(
     padding = larger(count, 1) + -larger(count, 1) % chunk_size - count
     labels = _chunks(tf.cast(labels, tf.int32), padding, chunk_size)
     weights = [table] if bias is None else [table, bias]
+    project = project or functools.partial(_logits, weights, soft_cap)
 
     @tf.custom_gradient
     def computed(hidden, *trained):
         chunks = _chunks(hidden, padding, chunk_size)
-        *found, slopes = _forward(chunks, labels, weights, soft_cap)
+        *found, slopes = _forward(chunks, labels, project, soft_cap)
 
         def gradient(of_losses, _):
             of_losses = _chunks(of_losses, padding, chunk_size)
             of_positions, *of_weights = _gradients(
-                slopes, of_losses, chunks, labels, weights, len(trained), soft_cap
+                slopes, of_losses, chunks, labels, weights, len(trained), project, soft_cap
             )
             of_hidden = tf.reshape(of_positions[:count], tf.shape(hidden))
             return tf.cast(of_hidden, hidden.dtype), *[
@@ -82,12 +95,12 @@ def _chunks(x, padding, chunk_size):
     return tf.reshape(x, [-1, chunk_size, *rest])
 
 
-def _forward(chunks, labels, weights, soft_cap):
+def _forward(chunks, labels, project, soft_cap):
     """Computes the losses and likeliest labels of all chunks, and the slopes of the last chunk."""
     last = size(chunks, 0) - 1
 
     def scores(index):
-        return _scores(chunks[index], labels[index], weights, soft_cap)
+        return _scores(project(chunks[index]), labels[index], soft_cap)
 
     losses, likeliest, slopes = scores(last)
 
@@ -99,7 +112,7 @@ def _forward(chunks, labels, weights, soft_cap):
     return *[x.concat() for x in _each_before(last, step, *arrays)], slopes
 
 
-def _gradients(slopes, of_losses, chunks, labels, weights, num_trained, soft_cap):
+def _gradients(slopes, of_losses, chunks, labels, weights, num_trained, project, soft_cap):
     """Computes the gradients of all chunks and of the first `num_trained` weights.
 
     Only the last chunk's slopes are kept from the forward pass.
@@ -108,7 +121,7 @@ def _gradients(slopes, of_losses, chunks, labels, weights, num_trained, soft_cap
     of_last, *sums = _of_chunk(slopes, of_losses[last], chunks[last], weights, num_trained)
 
     def step(index, of_chunks, *sums):
-        slopes = _scores(chunks[index], labels[index], weights, soft_cap)[-1]
+        slopes = _scores(project(chunks[index]), labels[index], soft_cap)[-1]
         found, *more = _of_chunk(slopes, of_losses[index], chunks[index], weights, num_trained)
         return index + 1, of_chunks.write(index, found), *map(tf.add, sums, more)
 
@@ -132,16 +145,19 @@ def _each_before(last, step, *values):
     )[1:]
 
 
-def _scores(hidden, labels, weights, soft_cap):
-    """Computes the losses, likeliest labels and the slopes: the losses' gradients by products."""
+def _logits(weights, soft_cap, hidden):
+    """Computes float32 logits, `[positions, vocabulary]`."""
     hidden, table, *bias = (tf.cast(x, tf.float32) for x in (hidden, *weights))
-    # [positions, vocabulary]
     logits = tf.matmul(hidden, table, transpose_b=True)
     if bias:
         logits += bias[0]
-    if soft_cap is not None:
-        logits = soft_cap * tf.tanh(logits / soft_cap)
-    known = (labels >= 0) & (labels < size(table, 0))
+    return logits if soft_cap is None else soft_cap * tf.tanh(logits / soft_cap)
+
+
+def _scores(logits, labels, soft_cap):
+    """Computes the losses, likeliest labels and the slopes: the losses' gradients by products."""
+    logits = tf.cast(logits, tf.float32)
+    known = (labels >= 0) & (labels < size(logits, 1))
     # The kernel computes both in one pass over the logits.
     losses, slopes = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
         features=logits, labels=tf.where(known, labels, 0)

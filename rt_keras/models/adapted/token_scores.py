@@ -5,10 +5,9 @@ import functools
 import tensorflow as tf
 
 from rt_keras.models.adapted.architectures import architecture
-from rt_keras.models.chunked_loss import ChunkedLoss
+from rt_keras.models.chunked_loss import ChunkedLoss, losses_of_layer
 from rt_keras.models.scores import Scores
 from rt_keras.ops.blocks import size
-from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
 # Number of logits that are computed at once: 512 MiB.
 LOGITS_AT_ONCE = 2**27
@@ -41,14 +40,7 @@ class TokenScores(Scores, ChunkedLoss):
 
     def token_losses(self, hidden, labels, chunk_size):
         """See `ChunkedLoss.token_losses`."""
-        embedding = self.backbone.token_embedding
-        tied = embedding.tie_weights
-        weight = embedding.embeddings if tied else embedding.reverse_embeddings
-        table = tf.cast(tf.convert_to_tensor(weight), hidden.dtype)
-        table = table if tied else tf.transpose(table)
-        soft_cap = getattr(embedding, "logit_soft_cap", None)
-        trainable = weight.trainable
-        return chunked_cross_entropy(hidden, table, labels, None, chunk_size, soft_cap, trainable)
+        return losses_of_layer(self.backbone.token_embedding, hidden, labels, chunk_size)
 
     def _positions_at_once(self):
         return max(1, LOGITS_AT_ONCE // self.backbone.token_embedding.input_dim)

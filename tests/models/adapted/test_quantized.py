@@ -20,6 +20,10 @@ def test_a_new_model_is_quantized_and_saved(tmp_path):
     assert gc.get_freeze_count() <= frozen
     attention = task.backbone.transformer_layers[0]._self_attention_layer
     assert attention.query_dense.quantization_mode == "int8"
+    labels = np.full([1, 9], 2)
+    expected = keras.losses.sparse_categorical_crossentropy(labels, task(TOKENS), True)
+    losses = task.score(TOKENS["token_ids"], scoring_mode="loss", target_ids=labels)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
     task.compile(sampler="greedy", jit_compile=False)
     assert task.generate("the", max_new_tokens=3).startswith("the")
     task.save(tmp_path / "int8.keras")
