@@ -6,6 +6,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import needs_utf8
 from rt_keras.models.generation import check_prompts, check_sampler, check_texts, stop_tokens
 
@@ -14,7 +15,7 @@ from rt_keras.models.generation import check_prompts, check_sampler, check_texts
 TOKENS_AT_ONCE = 8
 
 
-def stream(model, prompt, max_length=None, stop_token_ids=None):
+def stream(model, prompt, max_length=None, stop_token_ids="auto"):
     """Continues a prompt as `model.generate` does, yielding the text in chunks.
 
     The joined chunks equal the output of `generate`, including the prompt. A chunk ends with a
@@ -27,14 +28,17 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
         prompt: string.
         max_length: int, maximum number of tokens, including the prompt and its start token.
             Defaults to the preprocessor's `sequence_length`.
-        stop_token_ids: ids that end the text. Defaults to those of `generate`.
+        stop_token_ids: ids that end the text, which contains the first of them unless it is a
+            special token; None for up to `max_length` tokens. Defaults to "auto", for the end
+            tokens of the tokenizer.
 
     Yields:
         Strings, none of them empty.
 
     Raises:
-        ValueError: if the model has no preprocessor, the prompt is too long, or the sampler
-            compares several continuations, as beam and contrastive search do.
+        ValueError: if the model has no preprocessor, the prompt is too long, `max_length` is less
+            than 1, or the sampler compares several continuations, as beam and contrastive search
+            do.
 
     >>> from rt_keras.data import ByteTokenizer
     >>> from rt_keras.layers import LocalHeads
@@ -49,6 +53,7 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     if model.preprocessor is None:
         raise ValueError("model must have a preprocessor, since streaming needs its tokenizer")
     check_can_stream(model)
+    check_at_least_one(max_length=max_length)
     # KerasHub's preprocessors would truncate it in silence.
     added = int(getattr(model.preprocessor, "add_start_token", True))
     limit = max_length or model.preprocessor.sequence_length
@@ -70,7 +75,7 @@ def check_can_stream(model):
     check_sampler(model.sampler, model.backbone.vocabulary_size)
 
 
-def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prompt=False):
+def continued(model, tokens, known, width, cache, stop_token_ids="auto", with_prompt=False):
     """Continues tokens, yielding the text in chunks.
 
     Args:
@@ -86,7 +91,7 @@ def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prom
         Strings, none of them empty.
     """
     tokenizer = model.preprocessor.tokenizer
-    if stop_token_ids is None:
+    if stop_token_ids == "auto":
         stop_token_ids = stop_tokens(tokenizer)
     advance = model.advance_function()
     first = 0 if with_prompt else known
@@ -97,10 +102,11 @@ def continued(model, tokens, known, width, cache, stop_token_ids=None, with_prom
         count = 1 if index == known else min(TOKENS_AT_ONCE, width - index)
         tokens, cache = advance(tokens, cache, index, count)
         new = tokens[0, index : index + count].numpy().tolist()
-        stops = [place for place, token in enumerate(new) if token in stop_token_ids]
-        index, done = index + count, bool(stops)
-        end = index - count + stops[0] if done else index
-        yield from text.new(tokens[0, first:end])
+        stops = [place for place, token in enumerate(new) if token in (stop_token_ids or ())]
+        done = bool(stops)
+        # As in `generate`, the text contains the token that ends it.
+        yield from text.new(tokens[0, first : index + (stops[0] + 1 if done else count)])
+        index += count
     yield from text.rest()
 
 

@@ -45,8 +45,9 @@ def chunked_cross_entropy(
             equation.
 
     Returns:
-        The losses, float32 `[batch, length]`, NaN for labels out of range; and the labels with the
-        largest logits, int32 `[batch, length]`.
+        The losses, float32 `[batch, length]`, and the labels with the largest logits, int32
+        `[batch, length]`. As in Keras, labels out of range raise an `InvalidArgumentError`, or have
+        NaN as their losses where the computation cannot stop: on accelerators and inside XLA.
 
     Source: Wijmans et al. 2024, Cut Your Losses in Large-Vocabulary Language Models, which likewise
     recomputes the logits in the gradient. The soft cap is that of Gemma Team 2024, Gemma 2.
@@ -157,15 +158,12 @@ def _logits(weights, soft_cap, hidden):
 def _scores(logits, labels, soft_cap):
     """Computes the losses, likeliest labels and the slopes: the losses' gradients by products."""
     logits = tf.cast(logits, tf.float32)
-    known = (labels >= 0) & (labels < size(logits, 1))
     # The kernel computes both in one pass over the logits.
-    losses, slopes = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
-        features=logits, labels=tf.where(known, labels, 0)
-    )
+    losses, slopes = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
     if soft_cap is not None:
         slopes *= 1 - (logits / soft_cap) ** 2
     likeliest = tf.argmax(logits, axis=1, output_type=tf.int32)
-    return tf.where(known, losses, float("nan")), likeliest, slopes
+    return losses, likeliest, slopes
 
 
 def _of_chunk(slopes, of_losses, hidden, weights, num_trained):

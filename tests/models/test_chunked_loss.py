@@ -1,8 +1,11 @@
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import rt_keras
+from rt_keras.layers import FullHeads
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.chunked_loss import losses_of_layer
 from tests.models import checks
@@ -124,6 +127,30 @@ def test_float8_is_refused():
     layer.quantize("float8")
     with pytest.raises(ValueError, match="float8. Received: dense.*Set loss_chunk_size=None"):
         losses_of_layer(layer, tf.zeros([1, 2, 8]), tf.zeros([1, 2], tf.int32), 3)
+
+
+def adapted():
+    sizes = {"vocabulary_size": 30, "hidden_dim": 8, "intermediate_dim": 8}
+    backbone = keras_hub.models.GPT2Backbone(num_layers=1, num_heads=2, **sizes)
+    return rt_keras.adapt(keras_hub.models.GPT2CausalLM(backbone), [FullHeads(2)])
+
+
+@pytest.mark.parametrize("make", [make_model, lambda: make_model(7), adapted])
+def test_labels_that_there_are_not_raise_as_in_keras(make):
+    model, inputs, wrong = make(), checks.inputs(TOKENS, [9, 5, 9, 9]), LABELS.copy()
+    wrong[1, 2] = -100
+    model.compile("sgd", run_eagerly=True)
+    for read in (
+        lambda: model.train_on_batch(inputs, wrong),
+        lambda: model.test_on_batch(inputs, wrong),
+        lambda: model.score(**inputs, scoring_mode="loss", target_ids=wrong),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="label value of -100"):
+            read()
+    if model.loss_chunk_size is None or make is adapted:
+        ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
+        model.compile("sgd", ignoring, run_eagerly=True, weighted_metrics=None)
+        assert np.isfinite(model.test_on_batch(inputs, wrong, return_dict=True)["loss"])
 
 
 def test_a_wrong_size_is_refused():

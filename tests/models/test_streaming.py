@@ -70,9 +70,21 @@ def test_characters_are_not_split_and_the_text_ends_at_its_end(model):
     chunks = list(stream(model, "", max_length=64))
     assert "".join(chunks) == text and len(chunks) > 4 and chunks[0] == "a"
     assert not any("\ufffd" in chunk for chunk in chunks)
-    # Other stop tokens.
-    model.compile(sampler=Recites(b"one. two."), jit_compile=False)
-    assert "".join(stream(model, "", max_length=64, stop_token_ids=[ord(".") + 2])) == "one"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [("auto", "one. two."), ([ord(".") + 2], "one."), ((1,), "one. two."), (None, "one. two.")],
+)
+def test_streams_end_as_generate_does(model, stop, text):
+    texts = []
+    for read in (model.generate, lambda *x, **y: "".join(stream(model, *x, **y))):
+        model.compile(sampler=Recites(b"one. two."), jit_compile=False)
+        texts.append(read("", max_length=32, stop_token_ids=stop))
+    assert texts == [text, text]
+    with pytest.raises(ValueError, match="must be at least 1. Received: max_length=0"):
+        next(stream(model, "a", max_length=0))
 
 
 @pytest.mark.parametrize("sampler", ["beam", "contrastive"])
