@@ -348,5 +348,7 @@ def load(folder, kind):
     few = few_look_far(backbone)
     groups = head_groups(kind, heads, few)
     if groups is None:
+        if getattr(backbone, "adapted_options", {}).get("rotary_options"):
+            raise ValueError(f"KerasHub cannot scale the rotary embeddings of --model {folder}")
         return Original(model, few)
     return Adapted(rt_keras.adapt(model, groups, layers="global"), few)

@@ -150,6 +150,7 @@ def adapt(
         config = config_for_length(config, max_sequence_length, trained_length, scaled)
     config |= {"head_groups": head_groups, "layers": layers}
     config["num_global_tokens"] = num_global_tokens
+    config |= getattr(backbone, "adapted_options", {})
     adapted = made_with_weights_of(backbone, BACKBONES[type(backbone)], config, position_extension)
     if model is backbone:
         return adapted
@@ -169,7 +170,8 @@ def restore(model):
         A model of the original class. Weights that only the adapted heads have are dropped.
 
     Raises:
-        ValueError: if the model is not adapted, or its attention is quantized or has LoRA.
+        ValueError: if the model is not adapted, its attention is quantized or has LoRA, or its
+            rotary embeddings are scaled in a way that the original class lacks, such as YaRN.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import LocalHeads
@@ -183,6 +185,11 @@ def restore(model):
         return restore_graph(model)
     if not isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} was not made by adapt(); there is nothing to restore")
+    if backbone.rotary_options:
+        raise ValueError(
+            f"{_original(backbone).__name__} cannot compute the rotary embeddings of the model, "
+            f"{dict(backbone.rotary_options)}"
+        )
     config = backbone.get_config()
     for argument in inspect.getfullargspec(AdaptedBackbone.__init__).kwonlyargs:
         del config[argument]

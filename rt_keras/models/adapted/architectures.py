@@ -127,6 +127,9 @@ def check_known(backbone):
     for argument, meaning in unsupported.items():
         if getattr(backbone, argument, None):
             raise ValueError(f"{name} with {argument} is not supported: {meaning}")
+    normalized = getattr(backbone, "query_head_dim_normalize", True)
+    if not normalized and backbone.head_dim != backbone.hidden_dim // backbone.num_query_heads:
+        raise ValueError(f"{name} with query_head_dim_normalize=False is not supported")
     share = getattr(backbone, "partial_rotary_factor", 1.0)
     if share != 1:
         raise ValueError(f"{name} with partial_rotary_factor={share} is not supported, only 1")

@@ -1,5 +1,7 @@
 """Attention of this package that replaces a model's own and has the same weights."""
 
+import math
+
 import keras
 import tensorflow as tf
 
@@ -110,8 +112,9 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
 
     def rotated_at(self, x, start, position):
         if self.rotation is None:
-            return super().rotated_at(x, start, position)
+            return super().rotated_at(x, start, position) / self._gain
         (cos, sin), (new_cos, new_sin) = self.rotation, self.rotation_at(position, 1)
+        new_cos, new_sin = new_cos / self._gain**2, new_sin / self._gain**2
         # The angle is the difference between the new angle and the old one.
         turn = new_cos * cos + new_sin * sin, new_sin * cos - new_cos * sin
         heads_last = tf.transpose(x, [0, 2, 1, 3])
@@ -121,6 +124,12 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         if self.rotary_scale != 1:
             positions = tf.cast(positions, tf.float32) / self.rotary_scale
         return super()._turned(x, positions)
+
+    @property
+    def _gain(self):
+        """The factor of rotated vectors, other than 1 in YaRN. They must get it only once."""
+        is_yarn = getattr(self.rotary_embedding, "rope_type", None) == "yarn"
+        return 0.1 * math.log(self.rotary_embedding.scaling_factor) + 1 if is_yarn else 1
 
     def _first_tokens(self, query):
         """Returns the mask of the global tokens, which are the first ones, or None without any."""

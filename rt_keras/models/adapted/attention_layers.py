@@ -14,7 +14,7 @@ DENSE = ("query_dense", "key_dense", "value_dense", "output_dense")
 DENSE_OF_SMOLLM3 = dict(zip(DENSE, ("q_proj", "k_proj", "v_proj", "o_proj")))
 
 
-def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
+def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale, rotary_options=None):
     """Creates attention with the sizes of a block's own attention and with other heads.
 
     Args:
@@ -23,6 +23,7 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         causal: bool, whether attention is causal.
         num_global_tokens: int or None, number of global tokens.
         rotary_scale: float, divisor of the positions of rotary embeddings.
+        rotary_options: dictionary or None, see `AdaptedBackbone`.
 
     Returns:
         A built `AdaptedAttention` with new weights.
@@ -39,7 +40,7 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         value_dim=value_dim,
         num_global_tokens=num_global_tokens,
         rotary_scale=rotary_scale,
-        rotary_embedding=_rotary_embedding_of(old),
+        rotary_embedding=_rotary_embedding_of(old, rotary_options),
         dropout=part_of(old, "attention_dropout" if _is_smollm3(old) else "dropout"),
         use_bias=query_dense.bias is not None,
         kernel_initializer=query_dense.kernel_initializer,
@@ -153,15 +154,19 @@ def _heads_and_depth(attention, role):
     return heads[role], attention.head_dim
 
 
-def _rotary_embedding_of(attention):
+def _rotary_embedding_of(attention, options):
     """Returns the layer that rotates queries and keys, or None if they are not rotated."""
-    if not _is_smollm3(attention):
-        return getattr(attention, "rotary_embedding_layer", getattr(attention, "rope_layer", None))
-    if not attention.use_rope:
-        return None
-    # KerasHub's own layer takes no positions.
-    wavelength = attention.rotary_embedding.rope_theta
-    return keras_hub.layers.RotaryEmbedding(wavelength, dtype=attention.dtype_policy)
+    if _is_smollm3(attention):
+        # KerasHub's own layer takes no positions.
+        options, wavelength = options or {}, attention.rotary_embedding.rope_theta
+        if not attention.use_rope:
+            return None
+    else:
+        layer = getattr(attention, "rotary_embedding_layer", getattr(attention, "rope_layer", None))
+        if options is None:
+            return layer
+        wavelength = layer.max_wavelength
+    return keras_hub.layers.RotaryEmbedding(wavelength, dtype=attention.dtype_policy, **options)
 
 
 def window_of(attention):

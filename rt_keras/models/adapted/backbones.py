@@ -5,6 +5,7 @@ import functools
 import keras
 import keras_hub
 
+from rt_keras.keras_internals import all_layers_of, part_of
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.models.adapted.adaptation import adaptation_of
@@ -46,6 +47,12 @@ class AdaptedBackbone(KeptArguments):
         rotary_scale: float, divisor of the positions of rotary embeddings. Defaults to 1.
         trained_length: int, length of the sequences that the model was trained on. Defaults to
             None, for an unknown length.
+        rotary_options: dictionary, arguments of `keras_hub.layers.RotaryEmbedding`, such as those
+            of YaRN. Defaults to None, for the backbone's own rotary embeddings.
+        norm_epsilon: float, epsilon of all normalization layers. Defaults to None, for those of the
+            backbone.
+        exact_gelu: bool, whether feed-forward layers compute GELU without KerasHub's approximation
+            in BERT. Defaults to False.
         **kwargs: arguments of the backbone.
     """
 
@@ -57,6 +64,9 @@ class AdaptedBackbone(KeptArguments):
         num_global_tokens=None,
         rotary_scale=1.0,
         trained_length=None,
+        rotary_options=None,
+        norm_epsilon=None,
+        exact_gelu=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -76,8 +86,13 @@ class AdaptedBackbone(KeptArguments):
                     self.head_group_configs, num_heads(old), block.dtype_policy
                 )
                 tokens = num_global_tokens
-            new = new_attention(old, groups, causal, tokens, rotary_scale)
+            new = new_attention(old, groups, causal, tokens, rotary_scale, rotary_options)
             replace_attention(block, made_of, new)
+            if exact_gelu:
+                part_of(block, "feedforward_intermediate_dense").activation = keras.activations.gelu
+        for layer in all_layers_of(self):
+            if norm_epsilon is not None and hasattr(layer, "epsilon"):
+                layer.epsilon = norm_epsilon
         share_equal_blocks([block for block, _ in blocks], never=[made_of.cache])
 
     def call(self, inputs, training=None, mask=None):

@@ -3,13 +3,13 @@
 import contextlib
 import functools
 import json
-import math
 import os
 from pathlib import Path
 
 import h5py
 import keras
 import keras_hub
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.extras import needed
@@ -17,7 +17,14 @@ from rt_keras.keras_internals import preset_file, preset_loader, saved_class, we
 from rt_keras.models.adapted.architectures import ARCHITECTURES, check_class_known, check_known
 from rt_keras.models.adapted.backbones import AdaptedBackbone
 from rt_keras.models.adapted.deferred import begin_with, empty_on_error, leave_empty
-from rt_keras.models.adapted.tensor_files import INDEX, WEIGHTS, TensorFiles, as_tensor
+from rt_keras.models.adapted.folder_config import FolderConfig
+from rt_keras.models.adapted.tensor_files import (
+    INDEX,
+    WEIGHTS,
+    TensorFiles,
+    as_tensor,
+    check_all_read,
+)
 from rt_keras.models.adapted.tokenizers import AdaptedLlama3Tokenizer
 
 # Hugging Face's names of the supported model types.
@@ -32,6 +39,7 @@ _SEQ_2_SEQ = keras_hub.models.Seq2SeqLM, keras_hub.models.Seq2SeqLMPreprocessor
 _EMBEDDER = keras_hub.models.TextEmbedder, keras_hub.models.TextEmbedderPreprocessor
 # The file of the layout of sentence-transformers.
 MODULES = "modules.json"
+POOLING_MODES = [[f"pooling_mode_{name}"] for name in ("mean_tokens", "cls_token", "max_tokens")]
 TASKS_BY_NAME = {
     "ForCausalLM": _CAUSAL,
     "LMHeadModel": _CAUSAL,
@@ -214,19 +222,22 @@ def _check_hdf5(path):
 
 
 def _load_hugging_face(preset, loader, dtype, check):
-    _backbone_class(preset, loader)
-    files = TensorFiles(_weight_files(preset))
+    cls, files = _backbone_class(preset, loader), TensorFiles(_weight_files(preset))
     task, preprocessor_cls = _task_of(preset, loader.config)
     with keras.StatelessScope() as scope:
         with _complete(preset):
-            backbone = keras_hub.models.Backbone.from_preset(
-                preset, load_weights=False, dtype=dtype
-            )
+            loader.config = config = FolderConfig(loader.config)
+            backbone = loader.load_backbone(cls, False, dtype=dtype, **config.backbone_options)
         with empty_on_error(backbone.weights):
             check(backbone)
+            backbone.adapted_options = config.adapted_options
+            config.check_known()
             preprocessor = _preprocessor(preset, loader, preprocessor_cls)
             with _converting_loader(preset, files) as reader:
-                loader.converter.convert_weights(backbone, reader, loader.config)
+                loader.converter.convert_weights(backbone, reader, config)
+                if cls is keras_hub.models.RobertaBackbone:
+                    _add_token_type(backbone, reader)
+            check_all_read(files, has_head=task in (_CAUSAL[0], _SEQ_2_SEQ[0]))
         _keep_values(backbone, scope)
     if task is None:
         return backbone
@@ -261,11 +272,26 @@ def _weight_files(preset):
 
 def _task_of(preset, config):
     """Returns the class of a task and of its preprocessor, or None for both for an encoder."""
-    if _file(preset, MODULES) is not None:
+    modules = _file(preset, MODULES)
+    if modules is not None:
+        _check_modules(preset, json.loads(Path(modules).read_text(encoding="utf-8")))
         return _EMBEDDER
     name = (config.get("architectures") or [""])[0]
     found = [classes for end, classes in TASKS_BY_NAME.items() if name.endswith(end)]
     return found[0] if found else (None, None)
+
+
+def _check_modules(preset, modules):
+    """Raises a ValueError if a text embedder has modules or a pooling that KerasHub drops."""
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    path = _file(preset, "1_Pooling/config.json")
+    pooling = {} if path is None else _json(path)
+    modes = [name for name, on in pooling.items() if name.startswith("pooling_mode") and on]
+    if {*kinds} - {"Transformer", "Pooling", "Normalize"} or modes not in POOLING_MODES:
+        raise ValueError(
+            f"{preset}: a text embedder must have the modules Transformer, Pooling and perhaps "
+            f"Normalize, and one of {POOLING_MODES}. Received: {kinds} and {modes}"
+        )
 
 
 @contextlib.contextmanager
@@ -284,19 +310,35 @@ def _converting_loader(preset, files):
         """Reads weights for KerasHub, whose own reader maps whole files and copies twice."""
 
         def get_tensor(self, hf_weight_key):
-            return files.read(self.get_prefixed_key(hf_weight_key, files.tensors))
+            value = files.read(self.get_prefixed_key(hf_weight_key, files.tensors))
+            return value.view(_Unrounded)
 
         def port_weight(self, keras_variable, hf_weight_key, hook_fn=None):
             value, shape = self.get_tensor(hf_weight_key), list(keras_variable.shape)
-            if value.size != math.prod(shape):
+            found = value.shape
+            with contextlib.suppress(ValueError):  # NumPy's, if it cannot be reshaped.
+                value = value if hook_fn is None else hook_fn(value, shape)
+            if list(value.shape) != shape:
                 raise ValueError(
-                    f"{hf_weight_key} has shape {value.shape}, which does not match config.json"
+                    f"{hf_weight_key} has shape {found}, which does not match config.json"
                 )
-            if hook_fn is not None:
-                value = hook_fn(value, shape)
             keras_variable.assign(as_tensor(value, keras_variable.dtype))
 
     return Loader(preset)
+
+
+class _Unrounded(np.ndarray):
+    """Array that KerasHub's converter of Mistral cannot round to float16."""
+
+    def astype(self, dtype, **options):
+        return self
+
+
+def _add_token_type(backbone, reader):
+    """Adds the embedding of all tokens' type to the positions, as KerasHub does for XLM-RoBERTa."""
+    positions = backbone.embeddings.position_embedding.position_embeddings
+    added = reader.get_tensor("embeddings.token_type_embeddings.weight")[0]
+    positions.assign(positions + as_tensor(added, positions.dtype))
 
 
 def _keep_values(model, scope):

@@ -3,6 +3,8 @@
 import json
 import math
 import mmap
+import re
+import warnings
 from pathlib import Path
 
 import ml_dtypes
@@ -23,6 +25,15 @@ DTYPES = {
 }
 # Alignment of TensorFlow's tensors in bytes.
 ALIGNMENT = 64
+# Tensors that are computed, and output heads of encoders.
+BUFFERS = re.compile(r".*rotary_emb\.inv_freq|.*\.attn\.(masked_)?bias|.*(position|token_type)_ids")
+HEADS = re.compile(
+    r"(.*\.)?(cls|lm_head|pre_classifier|classifier|classification_head|score|qa_outputs|pooler"
+    r"|vocab_(transform|layer_norm|projector))\..*"
+)
+# The token embeddings, and tensors that share their values.
+EMBEDDINGS = re.compile(r"(.*\.)?(embed_tokens|shared|wte|word_embeddings)\.weight")
+TIED = re.compile(r"(.*\.)?(embed_tokens|lm_head)\.weight")
 # Number of bytes that are copied from a file at once.
 SLICE = 2**25
 
@@ -42,6 +53,7 @@ class TensorFiles:
 
     def __init__(self, paths):
         self.paths, self.tensors = [Path(path) for path in paths], {}
+        self.names_read = set()
         for path in self.paths:
             start, header = _header(path)
             self.tensors |= {name: (path, start, entry) for name, entry in header.items()}
@@ -54,12 +66,49 @@ class TensorFiles:
         if name not in self.tensors:
             files = ", ".join(map(str, self.paths))
             raise ValueError(f"{files}: there is no tensor {name}, which the model needs")
+        self.names_read.add(name)
         path, start, entry = self.tensors[name]
         begin, end = entry["data_offsets"]
         dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
         if begin == end:
             return np.zeros(shape, dtype)
         return np.memmap(path, dtype, mode="r", offset=start + begin, shape=shape)
+
+
+def check_all_read(files, has_head):
+    """Checks that a model has got all tensors of its files. Warns of heads that it leaves out.
+
+    Args:
+        files: `TensorFiles`, from which the model was read.
+        has_head: bool, whether the model has the output head of the files.
+
+    Raises:
+        ValueError: if the model has no place for a tensor that is not a copy of another one.
+    """
+    embeddings = [name for name in files.names_read if EMBEDDINGS.fullmatch(name)]
+    left = [
+        name
+        for name in sorted(files.tensors.keys() - files.names_read)
+        if not BUFFERS.fullmatch(name) and not _is_copy(files, name, embeddings)
+    ]
+    heads = [name for name in left if HEADS.fullmatch(name)]
+    if left and left == heads and not has_head:
+        warnings.warn(f"The model is loaded without its head: {', '.join(heads)}", stacklevel=2)
+    elif left:
+        others = f" and {len(left) - 4} more" if len(left) > 4 else ""
+        raise ValueError(
+            f"{files.paths[0].parent}: the model has no place for the tensors "
+            f"{', '.join(left[:4])}{others}"
+        )
+
+
+def _is_copy(files, name, embeddings):
+    """Returns whether a tensor is a copy of the token embeddings, or has only zeros."""
+    if name.endswith("final_logits_bias"):
+        return not files.read(name).any()
+    return TIED.fullmatch(name) and any(
+        np.array_equal(files.read(name), files.read(other)) for other in embeddings
+    )
 
 
 def as_tensor(array, dtype):
