@@ -74,6 +74,9 @@ class AdaptedBackbone(KeptArguments):
         self.keep_arguments(locals(), leave=["head_groups", "layers"])
         self.layers_adapted = layers
         self.head_group_configs = [head_group_config(group) for group in head_groups]
+        for layer in all_layers_of(self):
+            if norm_epsilon is not None and hasattr(layer, "epsilon"):
+                layer.epsilon = norm_epsilon
         made_of, blocks = architecture(self), list(attention_blocks(self))
         attention = [getattr(block, made_of.attention) for block, _ in blocks]
         chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
@@ -90,9 +93,6 @@ class AdaptedBackbone(KeptArguments):
             replace_attention(block, made_of, new)
             if exact_gelu:
                 part_of(block, "feedforward_intermediate_dense").activation = keras.activations.gelu
-        for layer in all_layers_of(self):
-            if norm_epsilon is not None and hasattr(layer, "epsilon"):
-                layer.epsilon = norm_epsilon
         share_equal_blocks([block for block, _ in blocks], never=[made_of.cache])
 
     def call(self, inputs, training=None, mask=None):

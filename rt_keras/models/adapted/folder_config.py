@@ -13,7 +13,7 @@ HARMLESS = re.compile(
     "|(torch_)?dtype|torchscript|use_bfloat16|.*drop.*|init(ializer)?_.*|gradient_checkpointing"
     "|(use_)?cache.*|output_.*|return_dict.*|id2label|label2id|num_labels|problem_type|prefix"
     "|finetuning_task|task_specific_params|summary_.*|classifier_.*|pooler_.*|directionality"
-    "|.*_token_i(ds?|ndex)|max_length|min_length|do_sample|early_stopping|num_beam.*|temperature"
+    "|.*_token_i(ds?|ndex)|max_(sequence_)?length|min_length|do_sample|early_stopping|num_beam.*|temperature"
     "|top_[kp]|typical_p|.*_penalty|.*no_repeat_ngram_size|bad_words_ids|num_return_sequences"
     "|.*suppress_tokens|force_bos_token_to_be_generated|predict_special_tokens|n_(ctx|special)"
     "|max_position_embeddings|extra_pos_embeddings|sinusoidal_pos_embds|type_vocab_size"
@@ -199,8 +199,9 @@ class FolderConfig(dict):
         if _LENGTH in types[kind]:
             found[_LENGTH] = found[_LENGTH] or self["max_position_embeddings"]
         for name, value in found.items():
-            if name not in types[kind] or not isinstance(value, (int, float)) or value < 0:
-                needed = f"rope_type={kind!r} takes positive numbers for {list(types[kind])}"
+            is_number = isinstance(value, (int, float))
+            if name not in types[kind] or not is_number or value < (name == "factor"):
+                needed = f"rope_type={kind!r} takes numbers, factor >= 1, for {list(types[kind])}"
                 raise ValueError(f"config.json: {needed}. Received: {name}={value!r}")
         if kind == "llama3":
             self["rope_scaling"] = {"rope_type": kind, **found}

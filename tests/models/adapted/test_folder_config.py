@@ -104,6 +104,7 @@ WINDOW = {"use_sliding_window": True, "sliding_window": 8, "num_hidden_layers": 
         (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}),
         (LLAMA, {"rope_scaling": {**YARN, "mscale": 2.0}}),
         (LLAMA, {"rope_scaling": {"type": "linear"}}),
+        (LLAMA, {"rope_scaling": {"type": "linear", "factor": 0}}),
         (QWEN3 | WINDOW, {"layer_types": ["full_attention", "sliding_attention"]}),
         (QWEN3 | WINDOW, {"max_window_layers": 1}),
         (GEMMA3, {"rope_theta": 1e4}),
