@@ -29,7 +29,7 @@ from rt_keras.models.adapted.positions import (
     preprocessor_for_length,
     rotary_distance_for,
 )
-from rt_keras.models.adapted.settings import copy_settings
+from rt_keras.models.adapted.settings import copy_settings, weight_pairs
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor, restored_preprocessor
 from rt_keras.models.adapted.weights import made_with_weights_of
@@ -228,11 +228,10 @@ def _original(model):
 def _with_backbone(cls, task, backbone, preprocessor):
     """Returns a task with a new backbone, and with the other weights and options of a task."""
     config = {**task.get_config(), "backbone": backbone, "preprocessor": preprocessor}
-    of_backbone = {id(weight) for weight in task.backbone.weights}
     made = cls.from_config(config)
     copy_settings(task, made)
-    targets = {weight.path: weight for weight in made.weights}
-    for weight in task.weights:
-        if id(weight) not in of_backbone:
-            targets[weight.path].assign(weight)
+    of_backbone = {id(weight) for weight in backbone.weights}
+    for weight, target in weight_pairs(task, made):
+        if id(target) not in of_backbone:
+            target.assign(weight)
     return made

@@ -87,13 +87,13 @@ def _with_replacements(model, attention, replacement, message):
     made = copy_of(model) if attention else None
     if not attention or any(id(layer) not in copies for layer in attention):
         raise ValueError(message)
+    copy_settings(model, made)
     for old, new in copies.values():
         if type(new) is not type(old):
             copy_kernels(old, new)
         # The graph also contains operations, such as sums.
         elif isinstance(old, keras.Layer) and not _is_graph(old):
             _copy_state(old, new)
-    copy_settings(model, made)
     if model.compiled:
         # The optimizer is for the weights that are trained now.
         made.compile_from_config(model.get_compile_config())
@@ -108,15 +108,15 @@ def _is_graph(layer):
 
 def _copied_graph(model, copy_of):
     """Returns a model with the graph of another one and copies of its layers."""
-    given = {}
+    inputs = None
     if not isinstance(model, keras.Sequential):
-        layers = [x for x in model.layers if isinstance(x, keras.layers.InputLayer)]
-        inputs = {id(layer.output): layer.get_config() for layer in layers}
+        layers = {id(x.output): x for x in model.layers if isinstance(x, keras.layers.InputLayer)}
         # Keras's own copies have other names and are not optional.
-        given["input_tensors"] = keras.tree.map_structure(
-            lambda x: keras.layers.InputLayer.from_config(inputs[id(x)]).output, model.input
+        inputs = keras.tree.map_structure(
+            lambda x: type(layers[id(x)]).from_config(layers[id(x)].get_config()).output,
+            model.input,
         )
-    made = keras.models.clone_model(model, clone_function=copy_of, **given)
+    made = keras.models.clone_model(model, inputs, copy_of)
     if type(made) is not type(model):
         raise ValueError(
             f"A copy of {model.name} would lose the methods of {type(model).__name__}, whose "
@@ -126,8 +126,7 @@ def _copied_graph(model, copy_of):
 
 
 def _copy_state(source, target):
-    """Copies the settings, weights and vocabularies of a layer."""
-    copy_settings(source, target)
+    """Copies the weights of a layer, its vocabularies, and what it computes from them."""
     target.set_weights(source.get_weights())
     for old, new in layer_pairs(source, target):
         if hasattr(old, "save_assets"):

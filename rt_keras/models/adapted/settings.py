@@ -1,4 +1,4 @@
-"""What was set on layers after their construction, which a copy made from their arguments lacks."""
+"""Copying of what was set on layers after their construction, which their arguments lack."""
 
 import keras
 
