@@ -166,7 +166,7 @@ class GatedDeltaHeads(HeadGroup):
         }
         query, key = (_unit(tf.cast(found[name], dtype)) for name in ("query", "key"))
         decay, beta = (tf.cast(gates[..., i], dtype) for i in range(2))
-        a_log, dt_bias = (tf.convert_to_tensor(x)[:, None] for x in (self.a_log, self.dt_bias))
+        a_log, dt_bias = (tf.cast(x, dtype)[:, None] for x in (self.a_log, self.dt_bias))
         return {
             "query": query * query.shape[-1] ** -0.5,
             "key": key,
@@ -187,7 +187,7 @@ class GatedDeltaHeads(HeadGroup):
         dtype = accumulation_dtype(output.dtype)
         x, gates = tf.cast(output, dtype), tf.cast(gates[..., 2:], dtype)
         x *= tf.math.rsqrt(tf.reduce_mean(tf.square(x), axis=-1, keepdims=True) + NORM_EPSILON)
-        x *= tf.convert_to_tensor(self.output_scale) * tf.nn.silu(gates)
+        x *= tf.cast(self.output_scale, dtype) * tf.nn.silu(gates)
         return tf.cast(x, output.dtype)
 
     def _after(self, cache, state, vectors, count):

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.keras_internals import is_training
 from rt_keras.models.training import ModelCall, Training
 from rt_keras.ops.chunks import LOGITS_AT_ONCE
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
@@ -95,51 +96,32 @@ def losses_of_layer(layer, hidden, labels, chunk_size):
 
     Args:
         layer: a built `Dense`, or a `ReversibleEmbedding`, which is called in reverse.
-        hidden: `[batch, length, depth]`.
-        labels, chunk_size: see `ChunkedLoss.token_losses`.
-
-    Returns:
-        See `ChunkedLoss.token_losses`.
+        hidden, labels, chunk_size: see `ChunkedLoss.token_losses`, which returns the same.
 
     Raises:
-        ValueError: if the layer computes in float8, whose scales count the calls.
+        ValueError: if the layer is trained in float8, whose scales follow each call.
     """
-    if layer.quantization_mode == "float8":
-        raise ValueError(
-            f"Losses in chunks of positions do not support float8. Received: {layer.name} with "
-            f"dtype={layer.dtype_policy.name}. Set loss_chunk_size=None"
-        )
-    bias, soft_cap = getattr(layer, "bias", None), getattr(layer, "logit_soft_cap", None)
-    bias = None if bias is None else tf.convert_to_tensor(bias)
-    project = None if layer.quantization_mode is None else _projection(layer)
-    if project is None:
-        table = tf.cast(tf.convert_to_tensor(_kernel(layer)), hidden.dtype)
+    if layer.quantization_mode == "float8" and is_training():
+        raise ValueError(f"{layer.name} is float8, which needs loss_chunk_size=None in training")
+    is_dense, soft_cap = isinstance(layer, keras.layers.Dense), getattr(layer, "logit_soft_cap", 0)
+    bias = tf.convert_to_tensor(layer.bias) if is_dense else None
+    if layer.quantization_mode is None:
+        project, tied = None, not is_dense and layer.tie_weights
+        table = layer.kernel if is_dense else layer.embeddings if tied else layer.reverse_embeddings
+        table = tf.cast(table, hidden.dtype)
+        table = table if tied else tf.transpose(table)
     else:
+        project = _projection(layer, {} if is_dense else {"reverse": True})
         # [depth, vocabulary], the logits of unit vectors
         table = project(tf.eye(hidden.shape[-1], dtype=hidden.dtype))
-        if soft_cap is not None:
-            table = soft_cap * tf.atanh(table / soft_cap)
-        table = tf.transpose(table if bias is None else table - bias)
-    trainable = bool(layer.trainable_weights)
-    return chunked_cross_entropy(
-        hidden, table, labels, bias, chunk_size, soft_cap, trainable, project
-    )
+        table = soft_cap * tf.atanh(table / soft_cap) if soft_cap else table
+        table = tf.transpose(table - bias if is_dense else table)
+    options = soft_cap or None, bool(layer.trainable_weights), project
+    return chunked_cross_entropy(hidden, table, labels, bias, chunk_size, *options)
 
 
-def _is_embedding(layer):
-    return isinstance(layer, keras.layers.Embedding)
-
-
-def _kernel(layer):
-    """Returns `[vocabulary, depth]`, with the update of LoRA if there is one."""
-    if _is_embedding(layer) and layer.tie_weights:
-        return layer.embeddings
-    return tf.transpose(layer.reverse_embeddings if _is_embedding(layer) else layer.kernel)
-
-
-def _projection(layer):
+def _projection(layer, options):
     """Returns the call of an output layer as a function that reads no variable."""
-    options = {"reverse": True} if _is_embedding(layer) else {}
     values = [(variable, tf.convert_to_tensor(variable)) for variable in layer.variables]
 
     def project(hidden):

@@ -43,6 +43,24 @@ def check_prompts(mask, name="padding_mask"):
     return int(mask.sum(axis=1).min()) if len(mask) else 1
 
 
+def as_tensor(name, rows):
+    """Converts rows of token ids or of a mask; raises a ValueError if their lengths differ."""
+    try:
+        return tf.convert_to_tensor(rows)
+    except ValueError as error:
+        needed = "rows of one length. Pad the shorter rows, and mask the padding"
+        raise ValueError(f"{name} must have {needed}") from error
+
+
+def array_of(inputs, name):
+    """Returns token ids or a mask from a model's inputs; raises a ValueError without them."""
+    if not isinstance(inputs, dict) or name not in inputs:
+        given = list(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+        needed = f'a dictionary with "{name}", without a preprocessor'
+        raise ValueError(f"inputs must be {needed}. Received: {given}")
+    return np.asarray(as_tensor(name, inputs[name]))
+
+
 def check_tokens(inputs, vocabulary_size):
     """Raises a ValueError if token ids are out of range.
 

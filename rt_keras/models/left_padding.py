@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.models.generation import array_of
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
 
@@ -29,19 +30,21 @@ def generate_from_first_tokens(generate, mask_name, inputs, stop_token_ids=None)
     Args:
         generate: function of prompts that start with a token, and of the stop tokens.
         mask_name: string, name of the mask among the inputs.
-        inputs: dictionary of arrays, among them the prompts' token ids and mask,
-            `[batch, max_length]`.
+        inputs: dictionary of tensors, arrays or nested lists, among them the prompts' token ids and
+            mask, `[batch, max_length]`.
         stop_token_ids: ids that end a sequence. Defaults to None, for no stop tokens.
 
     Returns:
         What `generate` returns, each row after the padding of its prompt.
     """
-    mask = np.asarray(inputs[mask_name]).astype(bool)
+    ids_name = mask_name.replace("padding_mask", "token_ids")
+    prompts = {name: array_of(inputs, name) for name in (ids_name, mask_name)}
+    inputs = {**{name: array_of(inputs, name) for name in inputs}, **prompts}
+    mask = inputs[mask_name].astype(bool)
     if mask.ndim != 2 or not np.any(mask & ~mask[:, :1]):
         return generate(inputs, stop_token_ids=stop_token_ids)
     before = leading_padding(mask)
-    ids_name = mask_name.replace("padding_mask", "token_ids")
-    moved = {name: roll_rows(inputs[name], -before) for name in (ids_name, mask_name)}
+    moved = {name: roll_rows(x, -before) for name, x in prompts.items()}
     texts = generate({**inputs, **moved}, stop_token_ids=stop_token_ids)
     # The last tokens of a row, for which there is no place, would be where its padding is.
     inside = tf.range(mask.shape[1]) >= before[:, None]

@@ -7,7 +7,7 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.normalization import normalized
-from rt_keras.models.generation import read_chunks
+from rt_keras.models.generation import as_tensor, read_chunks
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
@@ -168,6 +168,7 @@ class RoutingTransformerCausalLM(Stateful, Scores, LanguageModel, keras_hub.mode
             ValueError: if `cached_decoding` is False, or if the cache belongs to another model or
                 is full.
         """
+        token_ids = as_tensor("token_ids", token_ids)
         hidden, cache = self.backbone.call_with_cache(token_ids, cache, cache_update_index)
         return self.token_logits(hidden), hidden, cache
 

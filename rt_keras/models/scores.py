@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.models.chunked_loss import positions_at_once
+from rt_keras.models.generation import as_tensor
 from rt_keras.ops.blocks import size
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
@@ -40,7 +41,7 @@ class Scores:
             Logits, `[batch, length, vocabulary_size]`, or losses, `[batch, length]`.
 
         Raises:
-            ValueError: if `scoring_mode` is unknown, or is "loss" without `target_ids`.
+            ValueError: if `scoring_mode` is unknown, "loss" without `target_ids`, or rows differ.
         """
         if scoring_mode not in ("logits", "loss"):
             raise ValueError(
@@ -48,13 +49,13 @@ class Scores:
             )
         if scoring_mode == "loss" and target_ids is None:
             raise ValueError('scoring_mode="loss" needs target_ids, the tokens to predict')
-        token_ids = tf.convert_to_tensor(token_ids)
+        token_ids = as_tensor("token_ids", token_ids)
         if padding_mask is None:
             padding_mask = tf.ones_like(token_ids)
-        padding_mask = tf.convert_to_tensor(padding_mask)
+        padding_mask = as_tensor("padding_mask", padding_mask)
         hidden = self._intercepted(token_ids, padding_mask, layer_intercept_fn)
         if scoring_mode == "loss":
-            labels = tf.convert_to_tensor(target_ids)
+            labels = as_tensor("target_ids", target_ids)
             chunk_size = positions_at_once(self.backbone.vocabulary_size, size(hidden, 1))
             return self.token_losses(hidden, labels, chunk_size)[0]
         return self.token_logits(hidden)

@@ -144,7 +144,9 @@ class Training(CompiledFunctions, FirstBatch):
         if is_replicated(self.distribute_strategy):
             replica = tf.distribute.get_replica_context()
             gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self._of_fit.gradient_norm.assign(tf.linalg.global_norm(gradients))
+        # Those of float32 in a model of another dtype, as of LoRA, and the squares of float16.
+        norm = tf.linalg.global_norm([tf.cast(x, tf.float32) for x in gradients])
+        self._of_fit.gradient_norm.assign(norm)
         weights = [self.trainable_weights[i] for i in used]
         self.optimizer.apply_gradients(zip(gradients, weights))
         return self._logs(logs)
@@ -203,7 +205,8 @@ class Training(CompiledFunctions, FirstBatch):
         """Returns `step_outputs` and the sum of the layers' losses, before replicas meet."""
 
         def outputs_and_losses(x, y):
-            return self.step_outputs(x, y, training), tf.add_n([*self.losses, 0.0])
+            losses = [tf.cast(x, tf.float32) for x in self.losses]
+            return self.step_outputs(x, y, training), tf.add_n([*losses, 0.0])
 
         if self.jit_replica:
             outputs_and_losses = tf.function(outputs_and_losses, jit_compile=True, autograph=False)

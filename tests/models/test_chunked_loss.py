@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import keras_hub
 import numpy as np
@@ -71,62 +73,43 @@ def test_saved_and_loaded(tmp_path):
 
 @pytest.mark.parametrize("mode", [None, "int8", "int4"])
 @pytest.mark.parametrize("with_lora", [False, True])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: keras.layers.Dense(9, bias_initializer="normal"),
-        lambda: keras.layers.ReversibleEmbedding(9, 8, logit_soft_cap=1.5),
-        lambda: keras.layers.ReversibleEmbedding(9, 8, tie_weights=False, logit_soft_cap=1.5),
-    ],
-    ids=["dense", "tied", "untied"],
-)
-def test_losses_are_those_of_the_layer_that_computes_the_logits(make, with_lora, mode):
-    keras.utils.set_random_seed(0)
-    layer, hidden = make(), tf.constant(np.random.normal(size=[2, 5, 8]), tf.float32)
+@pytest.mark.parametrize("tied", [None, True, False])
+def test_losses_are_those_of_the_layer_that_computes_the_logits(tied, with_lora, mode):
+    hidden, labels = tf.random.stateless_normal([4, 9, 8], [0, 1]), tf.constant(LABELS % 9)
+    layer, reverse = keras.layers.Dense(9, bias_initializer="normal"), tied is not None
+    if reverse:
+        layer = keras.layers.ReversibleEmbedding(9, 8, tied, "normal", logit_soft_cap=1.5)
     layer.build([None, None, 8])
-    reverse = {} if isinstance(layer, keras.layers.Dense) else {"reverse": True}
+
+    def gradients(losses):
+        with tf.GradientTape() as tape:
+            tape.watch(hidden)
+            found = losses(layer(hidden, **{"reverse": True} if reverse else {}))
+        return found, tape.gradient(found, [hidden, *layer.trainable_variables])
+
+    of_logits = functools.partial(tf.nn.sparse_softmax_cross_entropy_with_logits, labels)
+    _, unrounded = gradients(of_logits)
     if mode:
         layer.quantize(mode)
     if with_lora:
         layer.enable_lora(2, b_initializer="normal")
-    labels = tf.constant(np.random.randint(9, size=[2, 5]))
-
-    def losses_and_gradients(losses):
-        with tf.GradientTape() as tape:
-            tape.watch(hidden)
-            found = losses()
-        return found, tape.gradient(found, [hidden, *layer.trainable_variables])
-
-    def of_logits():
-        logits = layer(hidden, **reverse)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-
-    expected, of_layer = losses_and_gradients(of_logits)
-    found, gradients = losses_and_gradients(lambda: losses_of_layer(layer, hidden, labels, 3)[0])
+    expected, of_layer = gradients(of_logits)
+    found, of_losses = gradients(lambda _: losses_of_layer(layer, hidden, labels, 7)[0])
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    if mode and reverse:
-        # Keras rounds the states without a gradient: here, it is that without rounding.
-        of_layer = [unrounded_gradient(layer, hidden, labels)]
-    for x, y in zip(gradients, of_layer):
+    # Keras's quantized embeddings give the states no gradient.
+    of_layer, atol = (unrounded[:1], 0.05) if mode and reverse else (of_layer, 2e-5)
+    for x, y in zip(of_losses, of_layer):
         if y is not None:
-            np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-2 if mode and reverse else 1e-5)
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=atol)
 
 
-def unrounded_gradient(layer, hidden, labels):
-    table = 1.5 * tf.atanh(layer(tf.eye(8), reverse=True) / 1.5)
-    with tf.GradientTape() as tape:
-        tape.watch(hidden)
-        logits = 1.5 * tf.tanh(hidden @ table / 1.5)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    return tape.gradient(losses, hidden)
-
-
-def test_float8_is_refused():
-    layer = keras.layers.Dense(9)
-    layer.build([None, 8])
-    layer.quantize("float8")
-    with pytest.raises(ValueError, match="float8. Received: dense.*Set loss_chunk_size=None"):
-        losses_of_layer(layer, tf.zeros([1, 2, 8]), tf.zeros([1, 2], tf.int32), 3)
+def test_float8_is_trained_with_all_logits():
+    model = make_model(loss_chunk_size=7, tie_embeddings=False)
+    model.output_dense.quantize("float8")
+    model.compile(run_eagerly=True)
+    assert np.isfinite(model.test_on_batch(checks.inputs(TOKENS), LABELS)[0])
+    with pytest.raises(ValueError, match="output_dense is float8, which needs loss_chunk_size"):
+        model.train_on_batch(checks.inputs(TOKENS), LABELS)
 
 
 def adapted():

@@ -4,6 +4,7 @@ import keras_hub
 import numpy as np
 import pytest
 
+import rt_keras
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models import (
@@ -92,3 +93,29 @@ def test_samplers_out_of_range_are_refused(model, name, options, message):
         model.generate("a", max_length=4)
     with pytest.raises(ValueError, match=message):
         next(streaming.stream(model, "a", max_length=4))
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_tokens_and_masks_may_be_lists(adapted):
+    model = RoutingTransformerCausalLM(RoutingTransformerBackbone(20, 1, 8, 8, [LocalHeads(2, 4)]))
+    if adapted:
+        backbone = keras_hub.models.LlamaBackbone(20, 1, 2, 8, 8, 2)
+        model = rt_keras.adapt(keras_hub.models.LlamaCausalLM(backbone), [FullHeads(2)])
+    model.compile(sampler="greedy", run_eagerly=True)
+    rows = {"token_ids": [[1, 2, 0, 0], [3, 4, 5, 0]], "padding_mask": [[1, 1, 0, 0], [1, 1, 1, 0]]}
+    arrays = {name: np.array(x) for name, x in rows.items()}
+    at_start = {"cache": model.new_cache(2, 4), "cache_update_index": 0}
+    for call in (
+        lambda x: model.generate(x, stop_token_ids=None)["token_ids"],
+        lambda x: model.score(**x),
+        lambda x: model.call_with_cache(x["token_ids"], **at_start)[0],
+    ):
+        np.testing.assert_array_equal(call(rows), call(arrays))
+    with pytest.raises(ValueError, match="token_ids must have rows of one length"):
+        model.score([[1], [2, 3]])
+    with pytest.raises(ValueError, match="dictionary with .padding_mask.*Received: .'token_ids'"):
+        model.generate({"token_ids": rows["token_ids"]}, stop_token_ids=None)
+    if adapted:
+        assert model.read([[1], [2, 3]], verbose=0)["count"].tolist() == [1, 2]
+        with pytest.raises(ValueError, match="inputs must be rows of token ids.*Received: inputs"):
+            model.read([1, 2])

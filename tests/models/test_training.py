@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rt_keras import models
 from rt_keras.callbacks import CentroidEMA
+from rt_keras.layers import LocalHeads
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.training import Training
@@ -101,3 +102,17 @@ def test_parts_must_divide_the_batch():
     # The size of these batches is known only at run time.
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         trained(model)
+
+
+def test_every_dtype_fits_also_beside_the_float32_of_lora():
+    weights, norms = None, []
+    for dtype in ("float32", "bfloat16", "float16", "float64"):
+        backbone = checks.make_backbone(num_layers=1, dtype=dtype, head_groups=[LocalHeads(2, 4)])
+        backbone.token_embedding.enable_lora(2, b_initializer=keras.initializers.Ones())
+        model = RoutingTransformerCausalLM(backbone)
+        weights = weights or model.get_weights()
+        model.set_weights(weights)
+        model.compile("sgd", run_eagerly=True)
+        model.train_on_batch(checks.inputs(TOKENS), LABELS)
+        norms.append(model.gradient_norm)
+    np.testing.assert_allclose(norms, norms[0], rtol=0.05)

@@ -9,11 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
+from rt_keras.keys import wrong_value
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.graph_generation import GraphGeneration
 from rt_keras.models.adapted.prompt_reading import PromptReading, weights_of
 from rt_keras.models.adapted.token_scores import TokenScores
 from rt_keras.models.generation import (
+    array_of,
+    as_tensor,
     check_positions,
     check_prompts,
     check_room,
@@ -65,6 +68,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             Tuple of the logits, `[batch, length, vocabulary_size]`, the last hidden states,
             `[batch, length, hidden_dim]`, and the cache with these positions.
         """
+        token_ids = as_tensor("token_ids", token_ids)
         hidden, cache = self._read(token_ids, cache, cache_update_index, count)
         return self.backbone.token_embedding(hidden, reverse=True), hidden, cache
 
@@ -141,7 +145,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
     def _prompt_lengths(self, inputs):
         """Returns the number of tokens of each prompt, with a start token."""
         if self.preprocessor is None:
-            mask = inputs["padding_mask"] if isinstance(inputs, dict) else []
+            mask = array_of(inputs, "padding_mask") if isinstance(inputs, dict) else []
             return np.atleast_1d(np.sum(mask, axis=-1)).astype(int).tolist()
         texts = inputs if isinstance(inputs, (str, list, tuple)) else []
         return [len(row) for row in self._token_rows(texts)]
@@ -150,7 +154,8 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         """Reads texts once, so that `generate` can continue from them any number of times.
 
         Args:
-            inputs: a string or list of strings; without a preprocessor, int `[batch, length]`.
+            inputs: a string or list of strings; without a preprocessor, int `[batch, length]` or a
+                list of rows of any lengths.
             max_length: int, total number of tokens that the state has room for. Defaults to None,
                 for the longest text plus the sequence length of the preprocessor.
             state: state of the preceding text. Defaults to None, for no preceding text.
@@ -183,7 +188,9 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
     def _token_rows(self, inputs, state=None):
         """Returns lists of token ids, with a start token unless there is a state."""
         if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
-            return np.asarray(inputs).tolist()
+            if any(np.ndim(row) != 1 for row in inputs):
+                raise wrong_value("inputs", "rows of token ids, without a preprocessor", inputs)
+            return [np.asarray(row).tolist() for row in inputs]
         tokenizer, texts = self.preprocessor.tokenizer, np.atleast_1d(inputs).tolist()
         start = []
         if state is None and self.preprocessor.add_start_token:
