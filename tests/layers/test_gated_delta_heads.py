@@ -124,3 +124,8 @@ def test_bad_arguments():
         GatedDeltaHeads(2)(vectors, vectors, vectors, use_causal_mask=True)
     with pytest.raises(ValueError, match="GatedDeltaHeads do not support cross-attention by"):
         layer.call_with_cross_cache(x[:, :1], layer.make_cross_cache(x), 0)
+
+
+def test_weights_may_have_fewer_bits_than_the_state():
+    layer = MultiHeadAttention([GatedDeltaHeads(2, dtype="float16")], 4, dtype="float16")
+    assert layer(*[checks.random(2, 12, 6)] * 2, use_causal_mask=True).dtype == "float16"
