@@ -73,9 +73,6 @@ EXTRAS = {
         "ruff>=0.17,<0.18",
         "codespell>=2.4,<3",
         "jsonschema>=4.20,<5",
-        # The test cases of Keras and KerasHub need them.
-        "absl-py>=1.4,<3",
-        "grain>=0.2,<0.3",
         "nbclient>=0.10,<1",
         "ipykernel>=6.29,<8",
         # They build the distributions and check them.

@@ -10,6 +10,7 @@ from rt_keras.keras_internals import FirstBatch, clear_losses, keep_gradients
 from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.shares_of_parts import shares_of, shares_of_loss
 
 
 class Training(CompiledFunctions, FirstBatch):
@@ -137,7 +138,8 @@ class Training(CompiledFunctions, FirstBatch):
         gradients_and_logs = self._gradients_and_logs
         if self.jit_replica and not self.loss_reads_all_replicas:
             gradients_and_logs = tf.function(gradients_and_logs, jit_compile=True, autograph=False)
-        gradients, logs = gradients_and_logs(x, y, sample_weight)
+        shares = self._shares(x, y, sample_weight, self.gradient_accumulation_steps)
+        gradients, logs = gradients_and_logs(x, y, sample_weight, shares)
         # Weights that the loss does not depend on have no gradient.
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
         gradients = [gradients[i] for i in used]
@@ -153,15 +155,38 @@ class Training(CompiledFunctions, FirstBatch):
 
     def test_step(self, data):
         batch = keras.utils.unpack_x_y_sample_weight(data)
-        _, y_pred = self._loss(*batch, training=False)
+        shares = self._shares(*batch, parts=1)
+        _, y_pred = self._loss(*batch, training=False, share=shares and [x[0] for x in shares])
         return self._logs(self.compute_metrics(*batch[:2], y_pred, sample_weight=batch[2]))
 
-    def _gradients_and_logs(self, *batch):
+    def _shares(self, x, y, sample_weight, parts):
+        """Returns how the parts of a batch count in its loss, and in the losses that layers add.
+
+        A loss of labels is as for the whole batch. Those of layers with centroids are means over
+        tokens.
+
+        Returns:
+            Two float tensors `[parts]`; None if there is one part.
+        """
+        if parts == self.distribute_strategy.num_replicas_in_sync == 1:
+            return None
+        y, sample_weight = _each(lambda values: _split(values, parts), (y, sample_weight))
+        mask = self._mask_of_tokens(x) if heads_with_centroids(self) else None
+        of_layers = tf.ones([parts]) if mask is None else shares_of(_split(mask, parts))
+        return shares_of_loss(self.loss, y, sample_weight), of_layers
+
+    def _mask_of_tokens(self, x):
+        """Returns the padding mask of the inputs, that of the decoder if there are two; or None."""
+        masks = {} if not isinstance(x, dict) else x
+        return masks.get("decoder_padding_mask", masks.get("padding_mask"))
+
+    def _gradients_and_logs(self, x, y, sample_weight, shares):
         """Returns this replica's share of the gradients of the mean loss, and its metrics."""
-        count = self.gradient_accumulation_steps
+        count, batch = self.gradient_accumulation_steps, (x, y, sample_weight)
         if count == 1:
-            return self._gradients(*batch), self.get_metrics_result()
-        parts = _each(lambda x: _split(x, count), batch)
+            share = shares and [x[0] for x in shares]
+            return self._gradients(*batch, share), self.get_metrics_result()
+        parts = (*_each(lambda x: _split(x, count), batch), shares)
         unused = set()
 
         def add_part(number, sums):
@@ -179,25 +204,29 @@ class Training(CompiledFunctions, FirstBatch):
         gradients = [None if i in unused else total for i, total in enumerate(sums)]
         return gradients, self.get_metrics_result()
 
-    def _gradients(self, x, y, sample_weight):
+    def _gradients(self, x, y, sample_weight, share):
         """Returns the gradients of the mean loss of a batch; updates the metrics."""
         with tf.GradientTape() as tape:
-            loss, y_pred = self._loss(x, y, sample_weight, training=True)
+            loss, y_pred = self._loss(x, y, sample_weight, training=True, share=share)
             loss = self.optimizer.scale_loss(loss)
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         return tape.gradient(loss, self.trainable_weights)
 
-    def _loss(self, x, y, sample_weight, training):
+    def _loss(self, x, y, sample_weight, training, share=None):
         """Returns this replica's share of the loss of a batch, and `y_pred`; updates the mean."""
         replicas, added = self.distribute_strategy.num_replicas_in_sync, 0.0
         if self.loss_reads_all_replicas and replicas > 1:
             y_pred, added = self._outputs_and_losses(x, y, training)
         else:
             y_pred = self.step_outputs(x, y, training)
+        # Keras divides all losses by the number of replicas, and adds those of layers.
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        if share is not None:
+            of_loss, of_layers = (tf.cast(x, loss.dtype) for x in share)
+            of_all = tf.cast(tf.add_n([*self.losses, 0.0]), loss.dtype)
+            loss = of_loss * loss + (of_layers - of_loss) * of_all / replicas
         loss += added / replicas
         mean = next(metric for metric in self.metrics if metric.name == "loss")
-        # Keras has divided the loss by the number of replicas.
         mean.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return loss, y_pred
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras import models
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import LocalHeads
+from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.training import Training
@@ -15,7 +16,9 @@ from tests.models import checks
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 TOKENS, LABELS = checks.random_tokens(4, 8), checks.random_tokens(4, 8, seed=1)
-WEIGHTS = np.ones([4, 8], "float32")
+# Parts of a batch, and replicas, have unequal numbers of tokens and weights.
+LENGTHS = [8, 3, 5, 1]
+WEIGHTS = np.float32(np.arange(8) < np.array(LENGTHS)[:, None]) * [[1.0], [2.0], [0.5], [3.0]]
 NORM = 0.5
 
 
@@ -24,7 +27,9 @@ def make_model(jit_compile=False, **options):
     model = RoutingTransformerCausalLM(checks.make_backbone(num_layers=1))
     model.compile(
         keras.optimizers.SGD(1.0, global_clipnorm=NORM),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        ),
         weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy("nats", from_logits=True)],
         jit_compile=jit_compile,
         **options,
@@ -34,7 +39,7 @@ def make_model(jit_compile=False, **options):
 
 def trained(model):
     """The logs of three steps and their evaluations, the last norm, and the weights."""
-    x = checks.inputs(TOKENS)
+    x = checks.inputs(TOKENS, LENGTHS)
     history = model.fit(
         x,
         LABELS,
@@ -89,6 +94,42 @@ def test_the_norm_is_that_of_all_gradients_before_they_are_clipped():
     moved = [b - np.asarray(a) for a, b in zip(model.trainable_weights, before)]
     length = np.sqrt(sum((x.astype("float64") ** 2).sum() for x in moved))
     np.testing.assert_allclose(model.gradient_norm, length, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reduction": "sum"},
+        {"reduction": "sum_over_batch_size"},
+        {"reduction": "mean_with_sample_weight", "ignore_class": 1},
+        {"ignore_class": 1},
+    ],
+)
+def test_parts_of_a_batch_make_its_step_for_each_reduction(options):
+    labels = np.where(LABELS % 3, LABELS, 1)
+    found = []
+    for parts in (1, 4):
+        model = make_model(run_eagerly=True)
+        for heads in heads_with_centroids(model):
+            heads.commitment_weight = 1.0
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+        model.compile(keras.optimizers.SGD(0.1), loss, gradient_accumulation_steps=parts)
+        logs = model.train_on_batch(checks.inputs(TOKENS, LENGTHS), labels, WEIGHTS)
+        found.append([logs[0], *(np.asarray(x) for x in model.trainable_weights)])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_that_is_no_mean_of_entries_has_no_parts():
+    class Whole(keras.losses.Loss):
+        def __call__(self, y_true, y_pred, sample_weight=None):
+            return tf.reduce_logsumexp(y_pred)
+
+    model = make_model(run_eagerly=True)
+    model.compile("sgd", Whole(), weighted_metrics=None, gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="a sum or a mean of the losses of single entries"):
+        model.train_on_batch(checks.inputs(TOKENS), LABELS)
 
 
 @pytest.mark.slow
