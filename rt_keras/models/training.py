@@ -148,7 +148,7 @@ class Training(CompiledFunctions, FirstBatch):
             gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         # Those of float32 in a model of another dtype, as of LoRA, and the squares of float16.
         norm = tf.linalg.global_norm([tf.cast(x, tf.float32) for x in gradients])
-        self._of_fit.gradient_norm.assign(norm)
+        self._of_fit.gradient_norm.assign(norm / self.optimizer.scale_loss(1.0))
         weights = [self.trainable_weights[i] for i in used]
         self.optimizer.apply_gradients(zip(gradients, weights))
         return self._logs(logs)
