@@ -233,39 +233,19 @@ class SpecialTokens:
         super()._update_special_token_ids()
 
 
-def tokenizes_byte_pairs(tokenizer):
-    """Returns whether `rt_keras.serving.byte_pairs` supports a tokenizer."""
-    import keras_hub
+def use_python_tokenizer(tokenizer, made):
+    """Replaces what KerasHub's byte-pair tokenizer calls outside of graphs.
 
-    method = keras_hub.tokenizers.BytePairTokenizer._tokenize_tf
-    same = getattr(type(tokenizer), "_tokenize_tf", None) is method
-    separators = set("\t\r\n")
-    return same and not (
-        tokenizer.sequence_length or any(map(separators.intersection, tokenizer.vocabulary))
-    )
-
-
-def byte_pair_patterns():
-    """Returns KerasHub's patterns of byte pairs.
-
-    Returns:
-        The two patterns at which it splits texts, one after the other; its special whitespace; and
-        its function from special tokens to letters that neither pattern splits.
+    Args:
+        tokenizer: a `keras_hub.tokenizers.BytePairTokenizer`.
+        made: a `tokenizers.Tokenizer`.
     """
-    from keras_hub.src.tokenizers import byte_pair_tokenizer as own
-
-    patterns = own.SPLIT_PATTERN_1, own.SPLIT_PATTERN_2, own.SPECIAL_WHITESPACES
-    return *patterns, own.create_alts_for_unsplittable_tokens
+    tokenizer._tokenizer = made
 
 
 def merge_byte_pairs(tokenizer, words):
     """Adds the byte pairs of words to the cache of a tokenizer, in a graph."""
     tokenizer._bpe_merge_and_update_cache_tf(words)
-
-
-def initialize_tables(tokenizer):
-    """Creates the tables of KerasHub's byte-pair tokenizer, if it has none yet."""
-    tokenizer._maybe_initialized_tf()
 
 
 def preset_loader(preset):

@@ -53,6 +53,8 @@ def continuation(model, text):
 
 def reference(name, folder, text, output):
     model = keras_hub.models.CausalLM.from_preset(folder)
+    # KerasHub's own tokens are others.
+    model.preprocessor = adapted(name, folder, layers=[]).preprocessor
     ids, logits = ids_and_logits(model, text)
     np.savez(output / "expected.npz", ids=ids, logits=logits, text=continuation(model, text))
     return {}
@@ -83,7 +85,10 @@ def as_full_heads(name, folder, text, output):
 
 
 def restored(name, folder, text, output):
-    return compared(rt_keras.restore(adapted(name, folder, layers=[])), text, output)
+    model = adapted(name, folder, layers=[])
+    original = rt_keras.restore(model)
+    original.preprocessor = model.preprocessor
+    return compared(original, text, output)
 
 
 def from_keras(name, folder, text, output):

@@ -150,7 +150,9 @@ class ListTokenizer(TextTokenizer):
         """Converts strings to tokens; see the class for shapes."""
         with tf.device("cpu"):
             strings, one = batch_of_strings(inputs)
-            tokens = self._fill(tf.cast(self._tokens(strings), self.compute_dtype))
+            tokens = tf.cast(self._tokens(strings), self.compute_dtype)
+            if self.sequence_length is not None:
+                tokens = filled(tokens, self.sequence_length, self.pad_token_id)
             return tokens[0] if one else tokens
 
     def detokenize(self, inputs):
@@ -177,15 +179,14 @@ class ListTokenizer(TextTokenizer):
         """Loads a vocabulary saved by `save_assets` from a folder."""
         self.set_vocabulary(os.path.join(dir_path, self.file_assets[0]))
 
-    def _fill(self, tokens):
-        """Makes the ragged tokens of a batch dense if there is a `sequence_length`."""
-        if self.sequence_length is None:
-            return tokens
-        tokens = tokens[:, : self.sequence_length].to_tensor(self.pad_token_id)
-        # Padded here, since to_tensor ignores a shape when all rows are empty.
-        padding = [[0, 0], [0, self.sequence_length - tf.shape(tokens)[1]]]
-        tokens = tf.pad(tokens, padding, constant_values=self.pad_token_id)
-        return tf.ensure_shape(tokens, [None, self.sequence_length])
+
+def filled(tokens, length, pad_token_id):
+    """Makes ragged tokens `[batch, (length)]` dense, cut or padded to a length."""
+    tokens = tokens[:, :length].to_tensor(pad_token_id)
+    # Padded here, since to_tensor ignores a shape when all rows are empty.
+    padding = [[0, 0], [0, length - tf.shape(tokens)[1]]]
+    tokens = tf.pad(tokens, padding, constant_values=pad_token_id)
+    return tf.ensure_shape(tokens, [None, length])
 
 
 def fingerprint(tokenizer):

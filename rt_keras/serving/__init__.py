@@ -8,7 +8,6 @@
 - `retrieval.py`: the functions of retrievers and readers.
 - `state_signatures.py`: functions that continue from a recurrent state.
 - `served_tokenizer.py`: the tokenizer, as functions that they share.
-- `byte_pairs.py`: byte-pair tokenizers in few operations.
 - `checks.py`: checks of their inputs, in the graph.
 - `request_sampler.py`: KerasHub's samplers, per row and without state.
 - `warm_up.py`: requests that a server runs while it loads the model.

@@ -1,16 +1,17 @@
 """The tokenizer of a served model: one function each way, which all signatures call."""
 
 import functools
+import os
 import shutil
 import tempfile
 import weakref
 
 import tensorflow as tf
 
-from rt_keras.keras_internals import tokenizes_byte_pairs
+from rt_keras.models.adapted.tokenizers import BytePairs, adapted_tokenizer
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
-from rt_keras.serving.byte_pairs import byte_pair_tokens, with_tables_in_files
 
+SEPARATORS = set("\t\r\n")
 # Otherwise, TensorFlow would inline the calls of a function in each function that calls it.
 SHARED = {"autograph": False, "experimental_attributes": {"_noinline": True}}
 
@@ -49,8 +50,7 @@ class ServedTokenizer:
     """A tokenizer in the graphs of served functions.
 
     Args:
-        tokenizer: a tokenizer. KerasHub's byte-pair tokenizers are replaced by a smaller graph, and
-            the constants of their tables by files.
+        tokenizer: a tokenizer. Tables of byte pairs are files instead of constants.
 
     Attributes:
         tokens: function from strings `[batch]` to ragged int32 `[batch, (length)]`.
@@ -60,13 +60,13 @@ class ServedTokenizer:
     """
 
     def __init__(self, tokenizer):
-        self.tokenizer, self._encode, used = tokenizer, tokenizer, tokenizer
-        if tokenizes_byte_pairs(tokenizer):
+        self.tokenizer, used = tokenizer, adapted_tokenizer(tokenizer)
+        # No line of a file can hold the others.
+        if isinstance(used, BytePairs) and not SEPARATORS.intersection("".join(used.vocabulary)):
             folder = tempfile.mkdtemp()
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            used = with_tables_in_files(tokenizer, folder)
-            self._encode = functools.partial(byte_pair_tokens, used)
-        self._decode = functools.partial(strings_of_tokens, used)
+            used = with_tables_in_files(used, folder)
+        self._encode, self._decode = used, functools.partial(strings_of_tokens, used)
         kinds = tf.Module, tf.saved_model.experimental.TrackableResource
         self.resources = [value for value in vars(used).values() if isinstance(value, kinds)]
         texts = tf.TensorSpec([None], tf.string)
@@ -80,3 +80,34 @@ class ServedTokenizer:
     def _strings(self, ids, kept):
         texts = self._decode(ids, kept)
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
+def with_tables_in_files(tokenizer, folder):
+    """Returns a copy of a byte-pair tokenizer whose tables are not constants of its graph.
+
+    Args:
+        tokenizer: the tokenizer.
+        folder: string, the folder of the files, which are needed until the graph is saved.
+    """
+
+    def table(name, numbers, default, by_number=False):
+        path = os.path.join(folder, name)
+        lines = [f"{text}\t{number}\n" for text, number in numbers]
+        tf.io.write_file(path, "".join(lines))
+        columns = [(tf.string, 0), (tf.int32, 1)]
+        columns = columns[::-1] if by_number else columns
+        (key, key_at), (value, value_at) = columns
+        read = tf.lookup.TextFileInitializer(path, key, key_at, value, value_at)
+        return tf.lookup.StaticHashTable(read, default)
+
+    # Keras would copy a layer by saving it.
+    copy = object.__new__(type(tokenizer))
+    vocabulary = tokenizer.vocabulary.items()
+    merges = [(merge, rank) for rank, merge in enumerate(tokenizer.merges)]
+    vars(copy).update(
+        vars(tokenizer),
+        token_to_id_map=table("vocabulary.txt", vocabulary, -1),
+        id_to_token_map=table("vocabulary.txt", vocabulary, "", by_number=True),
+        merge_ranks=table("merges.txt", merges, tokenizer.merge_ranks_lookup_default),
+    )
+    return copy

@@ -31,7 +31,7 @@ from rt_keras.models.adapted.positions import (
 )
 from rt_keras.models.adapted.settings import copy_settings, weight_pairs
 from rt_keras.models.adapted.tasks import TASKS
-from rt_keras.models.adapted.tokenizers import adapted_preprocessor, restored_preprocessor
+from rt_keras.models.adapted.tokenizers import restored_preprocessor
 from rt_keras.models.adapted.weights import made_with_weights_of
 
 
@@ -154,7 +154,7 @@ def adapt(
     adapted = made_with_weights_of(backbone, BACKBONES[type(backbone)], config, position_extension)
     if model is backbone:
         return adapted
-    preprocessor = adapted_preprocessor(model.preprocessor)
+    preprocessor = model.preprocessor
     if packed is not None:
         preprocessor = preprocessor_for_length(preprocessor, packed)
     return _with_backbone(TASKS[type(model)], model, adapted, preprocessor)

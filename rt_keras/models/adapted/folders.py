@@ -25,7 +25,7 @@ from rt_keras.models.adapted.tensor_files import (
     as_tensor,
     check_all_read,
 )
-from rt_keras.models.adapted.tokenizers import AdaptedLlama3Tokenizer
+from rt_keras.models.adapted.tokenizers import adapted_preprocessor
 
 # Hugging Face's names of the supported model types.
 MODEL_TYPES = (
@@ -232,7 +232,7 @@ def _load_hugging_face(preset, loader, dtype, check):
             check(backbone)
             backbone.adapted_options = config.adapted_options
             config.check_known()
-            preprocessor = _preprocessor(preset, loader, preprocessor_cls)
+            preprocessor = _preprocessor(preset, preprocessor_cls)
             with _converting_loader(preset, files) as reader:
                 loader.converter.convert_weights(backbone, reader, config)
                 if cls is keras_hub.models.RobertaBackbone:
@@ -244,14 +244,13 @@ def _load_hugging_face(preset, loader, dtype, check):
     return task.from_preset(preset, backbone=backbone, preprocessor=preprocessor)
 
 
-def _preprocessor(preset, loader, cls):
+def _preprocessor(preset, cls):
     if cls is None:
         return None
-    found = {}
+    path = _file(preset, "tokenizer.json")
     try:
-        if loader.check_backbone_class() is keras_hub.models.Llama3Backbone:
-            found["tokenizer"] = loader.load_tokenizer(AdaptedLlama3Tokenizer)
-        return cls.from_preset(preset, **found)
+        definition = {} if path is None else _json(path)
+        return adapted_preprocessor(cls.from_preset(preset), definition)
     except Exception as error:  # Each tokenizer format raises different errors.
         reason = str(error).splitlines()[:1]
         raise ValueError(

@@ -1,12 +1,22 @@
 """Saving of adapted tasks, so that they can be loaded again."""
 
 import keras
+import keras_hub
 
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor
 
 
 class SavedWhole:
     """Mixin of adapted tasks: refuses to save a task that could not be loaded again."""
+
+    @property
+    def preprocessor(self):
+        """The preprocessor. Its tokenizer has the rules of the model's family or folder."""
+        return super().preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, value):
+        keras_hub.models.Task.preprocessor.fset(self, adapted_preprocessor(value))
 
     @property
     def adaptation(self):
@@ -33,5 +43,3 @@ class SavedWhole:
                     "keras.saving.register_keras_serializable, or set preprocessor = None to save "
                     "the model alone"
                 )
-        # The preprocessor may have been set after adapt(), such as KerasHub's own.
-        self.preprocessor = adapted_preprocessor(preprocessor)

@@ -1,38 +1,259 @@
-"""KerasHub tokenizers whose configurations contain all their arguments."""
+"""KerasHub's tokenizers with the tokens of a model's home, the same in Python and in graphs.
+
+KerasHub's own split texts by one pattern in Python and by another in graphs, in all families, and
+leave out most of a folder's tokenizer.json. Here, the `tokenizers` package follows that file, or
+the rules of the family, in Python; operations of this package follow it in graphs.
+"""
+
+import json
+from pathlib import Path
 
 import keras
 import keras_hub
+import numpy as np
+import tensorflow as tf
+import tokenizers
 
+from rt_keras.data.tokenizer import batch_of_strings, check_strings, filled
+from rt_keras.keras_internals import use_python_tokenizer
 from rt_keras.models.adapted.backbones import BACKBONES
+from rt_keras.models.adapted.byte_pairs import LLAMA3_PATTERN, byte_pair_tokens
+from rt_keras.models.adapted.sentence_pieces import added_pieces, new_pieces, sentence_piece_tokens
+from rt_keras.models.adapted.text_splits import refuse
+from rt_keras.models.adapted.word_pieces import word_piece_tokens
+
+ENTRIES = "normalizer", "pre_tokenizer", "decoder", "added_tokens", "model"
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+RULES = "rules.json"
+FLAGS = dict.fromkeys(["special", "single_word", "lstrip", "rstrip"], False)
 
 
-@keras.saving.register_keras_serializable(package="rt_keras")
-class AdaptedLlama3Tokenizer(keras_hub.tokenizers.Llama3Tokenizer):
-    """`keras_hub.tokenizers.Llama3Tokenizer` that saves its special tokens.
-
-    KerasHub's tokenizer omits them from its configuration, and looks for those of Llama 3 in any
-    vocabulary.
+class OwnRules:
+    """Mixin of KerasHub's tokenizers that follows the rules of a tokenizer.json.
 
     Args:
-        bos_token, eos_token: strings, first and last token of a text.
+        rules: string, a tokenizer.json without vocabulary and merges. Defaults to None, for the
+            rules of the family.
+        **kwargs: arguments of KerasHub's tokenizer.
+    """
+
+    def __init__(self, *args, rules=None, **kwargs):
+        self.rules, self.in_python = rules, None
+        super().__init__(*args, **kwargs)
+
+    def get_config(self):
+        return {**super().get_config(), "rules": self.rules}
+
+    def tokenize(self, inputs):
+        """Converts strings, UTF-8, to tokens, as KerasHub's method does."""
+        check_strings("inputs", inputs, needs_utf8=True)
+        with tf.device("cpu"):
+            texts, one = batch_of_strings(inputs)
+            if not tf.executing_eagerly():
+                tokens = tf.cast(self.graph_tokens(self.all_rules(), texts), self.compute_dtype)
+            elif self.in_python is None:
+                tokens = self.as_in_graphs(texts).to_list()
+            else:
+                texts = [text.decode("utf-8") for text in texts.numpy()]
+                found = self.in_python.encode_batch(texts, add_special_tokens=False)
+                tokens = [encoded.ids for encoded in found]
+            if self.sequence_length is not None:
+                if isinstance(tokens, list):
+                    tokens = tf.ragged.constant(tokens, self.compute_dtype, ragged_rank=1)
+                tokens = filled(tokens, self.sequence_length, getattr(self, "pad_token_id", 0))
+            elif isinstance(tokens, list):
+                return np.array(tokens[0], self.compute_dtype) if one else tokens
+            return tokens[0] if one else tokens
+
+    def all_rules(self):
+        """Returns the rules as a dictionary, with the family's where the given ones say nothing."""
+        rules = self.family_rules()
+        for name, entry in json.loads(self.rules or "{}").items():
+            # Files may leave out options that have a default.
+            known = rules[name] if isinstance(entry, dict) and rules[name] else {}
+            other = entry if not known else {**known, **entry}
+            rules[name] = other if known and other["type"] == known["type"] else entry
+        flags = [{**FLAGS, "normalized": not x.get("special"), **x} for x in rules["added_tokens"]]
+        return {**rules, "added_tokens": flags}
+
+    def _read_rules(self, **vocabulary):
+        """Creates what tokenizes in Python, from the vocabulary and merges of the model."""
+        rules = self.all_rules()
+        rules["model"] |= vocabulary
+        absent = dict.fromkeys(["truncation", "padding", "post_processor"])
+        definition = json.dumps({"version": "1.0", **rules, **absent})
+        self.in_python = tokenizers.Tokenizer.from_str(definition)
+
+    def _added(self, tokens):
+        # RoBERTa takes the spaces before a mask with it.
+        mask = "<mask>" if hasattr(self, "mask_token_id") else None
+        return [
+            {"id": self.token_to_id(x), "content": x, "special": True, "lstrip": x == mask}
+            for x in tokens
+        ]
+
+
+class BytePairs(OwnRules):
+    """Mixin of KerasHub's byte-pair tokenizers, with the attributes of a family."""
+
+    pattern, normalizer, ignore_merges = None, None, False
+
+    def family_rules(self):
+        splits = {**BYTE_LEVEL, "add_prefix_space": self.add_prefix_space}
+        if self.pattern:
+            words = {"type": "Split", "pattern": {"Regex": self.pattern}}
+            words |= {"behavior": "Isolated", "invert": False}
+            splits = {"pretokenizers": [words, {**splits, "use_regex": False}], "type": "Sequence"}
+        known = [token for token in self.unsplittable_tokens if token in self.vocabulary]
+        return {
+            "normalizer": self.normalizer,
+            "pre_tokenizer": splits,
+            "decoder": BYTE_LEVEL,
+            "added_tokens": self._added(known),
+            "model": {"type": "BPE", "ignore_merges": self.ignore_merges and self.rules is None},
+        }
+
+    def set_vocabulary_and_merges(self, vocabulary, merges):
+        """See KerasHub's method."""
+        super().set_vocabulary_and_merges(vocabulary, merges)
+        if self.vocabulary is not None:
+            pairs = [merge.split(" ") for merge in self.merges if "#version:" not in merge]
+            self._read_rules(vocab=dict(self.vocabulary), merges=pairs)
+            use_python_tokenizer(self, self.in_python)
+
+    def graph_tokens(self, rules, texts):
+        """Converts strings `[batch]` to ragged tokens inside a graph."""
+        return byte_pair_tokens(self, rules, texts)
+
+    def detokenize(self, inputs):
+        """Converts tokens to strings, as KerasHub's method does."""
+        decoder = None if tf.executing_eagerly() else self.all_rules()["decoder"]
+        if decoder is not None and decoder["type"] != "ByteLevel":
+            refuse("decoder", decoder)
+        return super().detokenize(inputs)
+
+
+class WordPieces(OwnRules):
+    """Mixin of KerasHub's WordPiece tokenizers."""
+
+    def family_rules(self):
+        options = self.get_config()
+        special = [*self.special_tokens, *(options["special_tokens"] or ())]
+        # As in Hugging Face's layout, or as KerasHub's options say.
+        read = self.special_tokens_in_strings or self.rules is not None
+        return {
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": self.split_on_cjk,
+                "strip_accents": self.strip_accents if self.rules is None else None,
+                "lowercase": self.lowercase,
+            },
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "decoder": None,
+            "added_tokens": self._added(special if read else ()),
+            "model": {
+                "type": "WordPiece",
+                "unk_token": self.oov_token,
+                "continuing_subword_prefix": self.suffix_indicator,
+                "max_input_chars_per_word": 100,
+            },
+        }
+
+    def set_vocabulary(self, vocabulary):
+        """See KerasHub's method."""
+        super().set_vocabulary(vocabulary)
+        if self.vocabulary is None:
+            return
+        import tensorflow_text
+
+        self._read_rules(vocab={word: number for number, word in enumerate(self.vocabulary)})
+        model = self.all_rules()["model"]
+        self.pieces = tensorflow_text.FastWordpieceTokenizer(
+            self.vocabulary,
+            token_out_type=tf.int32,
+            suffix_indicator=model["continuing_subword_prefix"],
+            # A character has at most 4 bytes.
+            max_bytes_per_word=4 * model["max_input_chars_per_word"],
+            unknown_token=model["unk_token"],
+            no_pretokenization=True,
+        )
+
+    def graph_tokens(self, rules, texts):
+        """Converts strings `[batch]` to ragged tokens inside a graph."""
+        return word_piece_tokens(self.pieces.tokenize, rules, texts)
+
+
+class SentencePieces(OwnRules):
+    """Mixin of KerasHub's SentencePiece tokenizers.
+
+    Rules have the whole vocabulary, and are an asset. Without them, graph and Python read the
+    model's proto, whose control tokens and whose pieces of the user are added tokens.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.file_assets = [*self.file_assets, RULES]
+
+    def family_rules(self):
+        special = {*self.special_tokens, "<mask>"}.intersection(self.get_vocabulary())
+        added = self._added({*added_pieces(self.proto), *special})
+        return {**dict.fromkeys(ENTRIES), "added_tokens": added, "model": {}}
+
+    def get_config(self):
+        return {**super().get_config(), "rules": None}
+
+    def save_assets(self, dir_path):
+        """See KerasHub's method."""
+        super().save_assets(dir_path)
+        Path(dir_path, RULES).write_text(self.rules or "{}", encoding="utf-8")
+
+    def load_assets(self, dir_path):
+        """See KerasHub's method."""
+        path = Path(dir_path, RULES)
+        self.rules = path.read_text(encoding="utf-8") if path.is_file() else None
+        super().load_assets(dir_path)
+
+    def set_proto(self, proto):
+        """See KerasHub's method."""
+        super().set_proto(proto)
+        if self.proto is None:
+            return
+        self.pieces = None
+        if "model" in json.loads(self.rules or "{}"):
+            self._read_rules()
+            self.pieces = new_pieces(self.proto)
+        added = {token["content"]: token["id"] for token in self.all_rules()["added_tokens"]}
+        names, ids = tf.constant([*added], tf.string), tf.constant([*added.values()], tf.int32)
+        self.added_ids = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(names, ids), -1
+        )
+        self.as_in_graphs = tf.function(
+            lambda texts: self.graph_tokens(self.all_rules(), texts),
+            [tf.TensorSpec([None], tf.string)],
+            autograph=False,
+        )
+
+    def graph_tokens(self, rules, texts):
+        """Converts strings `[batch]` to ragged tokens inside a graph."""
+        # Not of this class.
+        of_model = super(OwnRules, self).tokenize
+        return sentence_piece_tokens(of_model, self.pieces, self.added_ids, rules, texts)
+
+
+class Llama3BytePairs(BytePairs):
+    """Mixin that saves the special tokens that KerasHub's configuration lacks.
+
+    Args:
         misc_special_tokens: set or list of strings, other tokens that are not split.
         **kwargs: arguments of `keras_hub.tokenizers.Llama3Tokenizer`.
     """
 
-    backbone_cls = BACKBONES[keras_hub.models.Llama3Backbone]
+    pattern, ignore_merges = LLAMA3_PATTERN, True
 
-    def __init__(
-        self,
-        vocabulary=None,
-        merges=None,
-        bos_token="<|begin_of_text|>",
-        eos_token="<|end_of_text|>",
-        misc_special_tokens=(),
-        **kwargs,
-    ):
+    def __init__(self, *args, misc_special_tokens=(), **kwargs):
         # KerasHub's constructor changes the set.
-        misc_special_tokens = set(misc_special_tokens)
-        super().__init__(vocabulary, merges, bos_token, eos_token, misc_special_tokens, **kwargs)
+        super().__init__(*args, misc_special_tokens=set(misc_special_tokens), **kwargs)
 
     def get_config(self):
         return {**super().get_config(), **_special_tokens(self)}
@@ -48,27 +269,109 @@ def _special_tokens(tokenizer):
     }
 
 
-def adapted_preprocessor(preprocessor):
-    """Returns a preprocessor whose tokenizer is saved completely; the same one if it already is."""
-    return _with_tokenizer(
-        preprocessor, keras_hub.tokenizers.Llama3Tokenizer, AdaptedLlama3Tokenizer
-    )
+def _adapted(family, mixin, **attributes):
+    """Returns KerasHub's class of a family's tokenizers, and the adapted class, as a pair."""
+    base = getattr(keras_hub.tokenizers, f"{family}Tokenizer")
+    attributes |= {"__module__": __name__, "backbone_cls": BACKBONES.get(base.backbone_cls)}
+    made = type(f"Adapted{base.__name__}", (mixin, base), attributes)
+    made.__doc__ = f"`keras_hub.tokenizers.{base.__name__}` with the rules of its family or folder."
+    return base, keras.saving.register_keras_serializable(package="rt_keras")(made)
+
+
+# Adapted classes by the class that they adapt.
+_QWEN3 = {"pattern": LLAMA3_PATTERN.replace("{1,3}", ""), "normalizer": {"type": "NFC"}}
+TOKENIZERS = dict(
+    [_adapted(name, BytePairs) for name in ("Bart", "BytePair", "GPT2", "OPT", "Roberta")]
+    + [_adapted(name, WordPieces) for name in ("Bert", "DistilBert")]
+    + [_adapted(name, SentencePieces) for name in ("Gemma3", "Llama", "Mistral", "XLMRoberta")]
+    + [_adapted("Llama3", Llama3BytePairs), _adapted("Qwen3", BytePairs, **_QWEN3)]
+    + [_adapted("SmolLM3", BytePairs, pattern=LLAMA3_PATTERN, ignore_merges=True)]
+)
+
+
+def adapted_preprocessor(preprocessor, definition=None):
+    """Returns a preprocessor whose tokenizer has the rules of its family or folder.
+
+    Args:
+        preprocessor: a preprocessor, or None.
+        definition: see `adapted_tokenizer`.
+
+    Returns:
+        The same one if its tokenizer has them already or is of another class.
+    """
+    tokenizer = getattr(preprocessor, "tokenizer", None)
+    return _with_tokenizer(preprocessor, adapted_tokenizer(tokenizer, definition))
+
+
+def adapted_tokenizer(tokenizer, definition=None):
+    """Returns a tokenizer with the rules of its family or folder.
+
+    Args:
+        tokenizer: a tokenizer.
+        definition: dictionary, the tokenizer.json of a folder in Hugging Face's layout, or an empty
+            one if it has none. Defaults to None, for no folder.
+
+    Returns:
+        The same one if it is not of one of KerasHub's classes in `TOKENIZERS`.
+    """
+    if type(tokenizer) not in TOKENIZERS:
+        return tokenizer
+    config = _config(tokenizer)
+    rules = {name: definition[name] for name in ENTRIES if name in (definition or {})}
+    if "proto" in config and rules:
+        _check_same_pieces(tokenizer.get_vocabulary(), rules["model"]["vocab"])
+    elif rules:
+        rules["model"] = {**rules["model"]}
+        vocabulary, merges = rules["model"].pop("vocab"), rules["model"].pop("merges", None)
+        vocabulary = vocabulary | {x["content"]: x["id"] for x in rules.get("added_tokens", ())}
+        config["vocabulary"] = sorted(vocabulary, key=vocabulary.get)
+        if "merges" in config:
+            config["vocabulary"] = vocabulary
+            config["merges"] = [x if isinstance(x, str) else " ".join(x) for x in merges]
+    config["rules"] = None if definition is None else json.dumps(rules)
+    return TOKENIZERS[type(tokenizer)].from_config(config)
 
 
 def restored_preprocessor(preprocessor):
-    """Inverts `adapted_preprocessor`."""
-    return _with_tokenizer(
-        preprocessor, AdaptedLlama3Tokenizer, keras_hub.tokenizers.Llama3Tokenizer
-    )
-
-
-def _with_tokenizer(preprocessor, before, after):
+    """Inverts `adapted_preprocessor`: the tokenizer is KerasHub's, with KerasHub's rules."""
     tokenizer = getattr(preprocessor, "tokenizer", None)
-    if type(tokenizer) is not before:
+    if isinstance(tokenizer, OwnRules):
+        config = _config(tokenizer)
+        del config["rules"]
+        tokenizer = type(tokenizer).__bases__[-1].from_config(config)
+    return _with_tokenizer(preprocessor, tokenizer)
+
+
+def _config(tokenizer):
+    """Returns the configuration of a tokenizer, with its vocabulary."""
+    words = getattr(tokenizer, "vocabulary", None)
+    # KerasHub refuses the dictionary that Keras makes of an attribute.
+    parts = {"vocabulary": dict(words) if isinstance(words, dict) else words}
+    if isinstance(tokenizer, keras_hub.tokenizers.BytePairTokenizer):
+        parts["merges"] = tokenizer.merges
+    elif isinstance(tokenizer, keras_hub.tokenizers.SentencePieceTokenizer):
+        parts = {"proto": tokenizer.proto}
+    config = {**tokenizer.get_config(), **parts}
+    if isinstance(tokenizer, keras_hub.tokenizers.Llama3Tokenizer):
+        config |= _special_tokens(tokenizer)
+        # KerasHub's constructor takes only a set.
+        config["misc_special_tokens"] = set(config["misc_special_tokens"])
+    return config
+
+
+def _check_same_pieces(pieces, vocabulary):
+    """Raises a ValueError if a tokenizer.json is not of the SentencePiece model beside it."""
+    if isinstance(vocabulary, list):
+        vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
+    others = vocabulary.items() - {piece: number for number, piece in enumerate(pieces)}.items()
+    # Gemma's files have two names for the tab.
+    if len(others) > 1:
+        example = min(others)
+        raise ValueError(f"tokenizer.json differs from SentencePiece's file beside it: {example}")
+
+
+def _with_tokenizer(preprocessor, tokenizer):
+    if tokenizer is getattr(preprocessor, "tokenizer", None):
         return preprocessor
-    config = {**tokenizer.get_config(), **_special_tokens(tokenizer)}
-    # KerasHub's constructor takes only a set.
-    config["misc_special_tokens"] = set(config["misc_special_tokens"])
-    config |= {"vocabulary": tokenizer.vocabulary, "merges": tokenizer.merges}
-    config = {**preprocessor.get_config(), "tokenizer": after.from_config(config)}
+    config = {**preprocessor.get_config(), "tokenizer": tokenizer}
     return type(preprocessor).from_config(config)

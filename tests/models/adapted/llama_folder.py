@@ -83,7 +83,8 @@ def write_llama(folder, without=(), shards=1, dtype="float32", **config):
         if name not in without:
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
     if config["model_type"] == "mistral":
-        (folder / "tokenizer.model").write_bytes(_sentence_piece())
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer.model").write_bytes(sentence_piece(MISTRAL["vocab_size"]))
     if "model.safetensors" not in without:
         _write_weights(folder, _weights(config, dtype), shards)
     return folder
@@ -98,16 +99,17 @@ def _vocabulary():
     return {token: number for number, token in enumerate([*tokens, *merged])}
 
 
-def _sentence_piece():
+def sentence_piece(vocab_size, lines=("the cat and the dog", "the end"), **options):
     """Returns a SentencePiece model with Mistral's special tokens."""
     import sentencepiece
 
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["the cat and the dog", "the end"] * 20),
+        sentence_iterator=iter([*lines] * 20),
         model_writer=model,
-        vocab_size=MISTRAL["vocab_size"],
+        vocab_size=vocab_size,
         minloglevel=2,
+        **options,
     )
     return model.getvalue()
 
