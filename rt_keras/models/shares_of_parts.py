@@ -1,4 +1,4 @@
-"""What the parts of a batch weigh in its mean loss, where they do not weigh the same."""
+"""Shares of the parts of a batch in its mean loss, where they do not weigh the same."""
 
 import keras
 import tensorflow as tf
