@@ -38,12 +38,12 @@ class CompiledFunctions:
         True
         """
         variables = [id(variable) for variable in self.variables]
-        if self._kept is None or self._kept.variables != variables:
+        kept = self._kept
+        if kept is None or kept.variables != variables:
             # A plain object, whose contents neither Keras nor `tf.saved_model` saves.
-            self._kept = types.SimpleNamespace(variables=variables, functions={})
-        if name not in self._kept.functions:
-            self._kept.functions[name] = make()
-        return self._kept.functions[name]
+            self._kept = kept = types.SimpleNamespace(variables=variables, functions={})
+        # Another thread may create it at the same time.
+        return kept.functions.get(name) or kept.functions.setdefault(name, make())
 
     def make_function(self, function, jit_compile=None):
         """Returns a `tf.function`, or the given function itself if the model runs eagerly.

@@ -78,9 +78,10 @@ def _call(block, call, functions, never, *args, **kwargs):
             COMPILED.get(),
         )
     )
-    if name not in functions:
-        functions[name] = _Shared(block, call, arguments, COMPILED.get())
-    shared = functions[name]
+    shared = functions.get(name)
+    if shared is None:
+        # Another thread may create it at the same time.
+        shared = functions.setdefault(name, _Shared(block, call, arguments, COMPILED.get()))
     # Each layer inside casts the weights to its own dtype.
     with without_autocast():
         values = [variable.value for variable in block.variables]

@@ -1,5 +1,7 @@
 """Attention of this package that replaces a model's own and has the same weights."""
 
+import contextlib
+import contextvars
 import math
 
 import keras
@@ -8,6 +10,28 @@ import tensorflow as tf
 from rt_keras.layers import MultiHeadAttention
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.ops.blocks import places_of_rows, size
+
+# Of the calls of one thread, because KerasHub's blocks pass nothing on to their attention: while a
+# model decodes, the function from the layer and its inputs to the output; and while it reads a
+# chunk, the result of `rotation_at` for its positions.
+ATTEND = contextvars.ContextVar("attend", default=None)
+ROTATION = contextvars.ContextVar("rotation", default=None)
+
+
+@contextlib.contextmanager
+def decoding(attend, rotation=None):
+    """Makes attention decode in the calls inside this context.
+
+    Args:
+        attend: function from the layer and its inputs to the output.
+        rotation: result of `rotation_at`. Defaults to None, to compute it in each call.
+    """
+    tokens = ATTEND.set(attend), ROTATION.set(rotation)
+    try:
+        yield
+    finally:
+        ATTEND.reset(tokens[0])
+        ROTATION.reset(tokens[1])
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -39,10 +63,6 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
     def __init__(self, head_groups, causal=False, rotary_scale=1.0, **kwargs):
         super().__init__(head_groups, **kwargs)
         self.keep_arguments(locals(), leave=["head_groups"])
-        # While a model decodes: function from the layer and its inputs to the output.
-        self.decode = None
-        # While a model reads a chunk: result of `rotation_at` for its positions.
-        self.rotation = None
         # Layers that normalize each head's queries and keys before they are rotated.
         self.query_norm = self.key_norm = None
 
@@ -64,12 +84,13 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         query = hidden_states if query is None else query
         cache = self_attention_cache if cache is None else cache
         if cache is not None:
-            if self.decode is None:
+            decode = ATTEND.get()
+            if decode is None:
                 raise ValueError(
                     f"{self.name} takes no cache of the original model. Call generate() or "
                     "call_with_cache() of the adapted model."
                 )
-            return self.decode(self, query), cache
+            return decode(self, query), cache
         return super().call(
             query,
             query,
@@ -108,7 +129,8 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
     def _rotated(self, x, start):
         if self.rotary_embedding is None:
             return x
-        return super()._rotated(x, start) if self.rotation is None else _turned_by(x, self.rotation)
+        rotation = ROTATION.get()
+        return super()._rotated(x, start) if rotation is None else _turned_by(x, rotation)
 
     def rotated_at(self, x, start, position):
         if self.rotation is None:

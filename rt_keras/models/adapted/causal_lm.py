@@ -1,5 +1,6 @@
 """Generation with KerasHub's language models on adapted backbones."""
 
+import contextvars
 import functools
 import warnings
 
@@ -29,6 +30,9 @@ from rt_keras.models.shared_blocks import new_caches
 from rt_keras.models.token_loop import as_variables
 from rt_keras.ops.blocks import places_of_rows, size
 
+# State and number of new tokens of a call of `generate`, which KerasHub does not pass on.
+CALL = contextvars.ContextVar("call", default=(None, None))
+
 
 class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
     """Mixin of adapted language models: generation with KerasHub's samplers.
@@ -36,9 +40,6 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
     Prompts are read first; see `PromptReading`. Then a sampler continues all rows at once, each
     from the end of its own prompt.
     """
-
-    # State and number of new tokens of the current call of `generate`.
-    _state = _new_tokens = None
 
     def new_cache(self, batch, max_length):
         """Returns an empty cache for `call_with_cache`.
@@ -134,13 +135,13 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         if max_new_tokens is not None and counts:
             max_length = max(counts) + max_new_tokens
         self._check_length(counts, max_length)
-        self._state, self._new_tokens = state, max_new_tokens
+        token = CALL.set((state, max_new_tokens))
         try:
             return super().generate(
                 inputs, max_length, stop_token_ids=stop_token_ids, strip_prompt=strip_prompt
             )
         finally:
-            self._state = self._new_tokens = None
+            CALL.reset(token)
 
     def _prompt_lengths(self, inputs):
         """Returns the number of tokens of each prompt, with a start token."""
@@ -213,9 +214,10 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         self._check_cached()
         lengths, width = mask.sum(1), tokens.shape[1]
         ends = np.full_like(lengths, width)
-        if self._new_tokens is not None:
-            ends = np.minimum(lengths + self._new_tokens, width)
-        state = self._state and _of_rows(self._state, len(tokens))
+        state, new_tokens = CALL.get()
+        if new_tokens is not None:
+            ends = np.minimum(lengths + new_tokens, width)
+        state = state and _of_rows(state, len(tokens))
         # The text of the state begins with a start token, so that of the prompt is not read.
         begin = int(state is not None and getattr(self.preprocessor, "add_start_token", False))
         if lengths.min() <= begin:

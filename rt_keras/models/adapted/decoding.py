@@ -1,7 +1,5 @@
 """Decoding with adapted models: each kind of heads has its own cache."""
 
-import contextlib
-
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.backbones import attention_blocks
 
@@ -25,32 +23,6 @@ class Decoding:
                 "generate() needs heads that decode with a cache, such as FullHeads, LocalHeads "
                 "or RoutingHeads with assignment='nearest'"
             )
-
-    @contextlib.contextmanager
-    def _decode(self, attend):
-        """Makes the attention layers compute their outputs with a function while a block runs.
-
-        Args:
-            attend: function from an attention layer, its inputs and its number to an output and a
-                cache.
-
-        Yields:
-            List to which the caches are appended.
-        """
-        layers, caches = self._causal_attention(), []
-
-        def decode(layer, inputs):
-            output, cache = attend(layer, inputs, len(caches))
-            caches.append(cache)
-            return output
-
-        try:
-            for layer in layers:
-                layer.decode = decode
-            yield caches
-        finally:
-            for layer in layers:
-                layer.decode = None
 
     def _causal_attention(self):
         blocks, name = attention_blocks(self.backbone), architecture(self.backbone).attention

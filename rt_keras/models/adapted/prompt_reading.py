@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rt_keras import progress
 from rt_keras.models.adapted.architectures import architecture
+from rt_keras.models.adapted.attention import decoding
 from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
 from rt_keras.models.shared_blocks import what_differs, without_names
@@ -67,7 +68,7 @@ class PromptReading(Decoding, TokenLoop):
         chunk, read = PROMPT_CHUNK, self._read_chunks
         if not self._reads_chunks():
             chunk, read = 1, self._read_one_by_one
-        groups = _rows_by_chunks(counts, chunk)
+        groups = _rows_by_chunks(counts, chunk, start if chunk == 1 else np.zeros_like(start))
         total = sum(len(chunks) for _, chunks in groups)
         caches = []
         shown = progress.track(range(total), "reading the prompt", total, verbose and total > 1)
@@ -183,15 +184,12 @@ class PromptReading(Decoding, TokenLoop):
                 found.append(kept)
                 return output
 
-            # Tracing changes the layer, so only one thread traces at a time.
-            with TRACING:
-                found, attention.decode, attention.rotation = [], attend, rotation
-                try:
-                    # The block passes this placeholder to its attention, which has its own cache.
-                    placeholder = {cache_name: tf.zeros([1])}
-                    (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
-                finally:
-                    attention.decode = attention.rotation = None
+            # Keras's layers keep the state of a call, so only one thread traces at a time.
+            found = []
+            with TRACING, decoding(attend, rotation):
+                # The block passes this placeholder to its attention, which has its own cache.
+                placeholder = {cache_name: tf.zeros([1])}
+                (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
             if not in_place:
                 return x, found[0]
             for variable, value in zip(variables, tf.nest.flatten(found[0]), strict=True):
@@ -232,26 +230,29 @@ def _part(tokens, counts, start, first, width):
     return part, *(tf.constant(x, tf.int32) for x in (start + first, count))
 
 
-def _rows_by_chunks(counts, chunk):
+def _rows_by_chunks(counts, chunk, start):
     """Returns the rows that have the same number of chunks, and the starts and lengths of these.
+
+    Rows that start at different positions are apart.
 
     The last chunk of a group of rows is as short as possible, rounded up to a power of two.
 
     Args:
         counts: int array `[batch]`, number of tokens of each row.
         chunk: int, number of tokens in a chunk.
+        start: int array `[batch]`.
 
     Returns:
         List of pairs of an array of rows and a list of pairs of ints.
 
-    >>> _rows_by_chunks(np.array([20, 300, 290]), 256)
+    >>> _rows_by_chunks(np.array([20, 300, 290]), 256, np.zeros(3))
     [(array([0]), [(0, 64)]), (array([1, 2]), [(0, 256), (256, 64)])]
     """
     found = []
-    of_rows = -(-counts // chunk)
-    for number in np.unique(of_rows):
-        rows = np.flatnonzero(of_rows == number)
-        chunks = [(first * chunk, chunk) for first in range(number)]
+    of_rows = np.stack([-(-counts // chunk), start], axis=1)
+    for number, first_position in np.unique(of_rows, axis=0):
+        rows = np.flatnonzero(np.all(of_rows == [number, first_position], axis=1))
+        chunks = [(first * chunk, chunk) for first in range(int(number))]
         if chunks:
             first, _ = chunks.pop()
             chunks.append((first, bucket(int(counts[rows].max()) - first, chunk)))

@@ -1,28 +1,31 @@
 """Generation with KerasHub's encoder-decoder models on adapted backbones."""
 
+import contextvars
+
 import tensorflow as tf
 
+from rt_keras.models.adapted.attention import decoding
 from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import shortest_prompt
 from rt_keras.ops.blocks import size
 
+# Number of positions of a prompt in the cache, while a thread reads a prompt.
+COUNT = contextvars.ContextVar("count", default=None)
+
 
 class AdaptedSeq2SeqLM(Decoding):
     """Mixin of adapted encoder-decoder models; see `Decoding`."""
-
-    # Number of positions of a prompt in the cache, while a prompt is read.
-    _count = None
 
     def generate_step(self, inputs, stop_token_ids=None):
         """Continues a batch of prompts, as the original model does."""
         self._check_cached()
         # The first step reads the last token of the shortest prompt.
         mask = tf.cast(inputs["decoder_padding_mask"], tf.bool)
-        self._count = shortest_prompt(mask) - 1
+        token = COUNT.set(shortest_prompt(mask) - 1)
         try:
             return super().generate_step(inputs, stop_token_ids)
         finally:
-            self._count = None
+            COUNT.reset(token)
 
     def call_decoder_with_cache(
         self,
@@ -50,16 +53,22 @@ class AdaptedSeq2SeqLM(Decoding):
         """
         batch, length = size(decoder_token_ids, 0), size(decoder_token_ids, 1)
 
-        def attend(layer, inputs, number):
+        def attend(layer, inputs):
             if cross_attention_cache_update_index is not None:
-                return layer.prefill(inputs, length if self._count is None else self._count, length)
-            cache = self_attention_cache[number]
-            return layer.call_with_cache(inputs, cache, self_attention_cache_update_index)
+                count = COUNT.get()
+                output, cache = layer.prefill(inputs, length if count is None else count, length)
+            else:
+                cache = self_attention_cache[len(caches)]
+                output, cache = layer.call_with_cache(
+                    inputs, cache, self_attention_cache_update_index
+                )
+            caches.append(cache)
+            return output
 
         # Replaces KerasHub's cache, which is sliced by batch and layer.
-        layers = len(self._causal_attention())
+        layers, caches = len(self._causal_attention()), []
         placeholder = tf.zeros([batch, layers, 2, 1, 1, 1], self.compute_dtype)
-        with self._decode(attend) as caches:
+        with decoding(attend):
             logits, hidden_states, _, cross_attention_cache = super().call_decoder_with_cache(
                 encoder_hidden_states,
                 encoder_padding_mask,

@@ -1,3 +1,5 @@
+import concurrent.futures
+import sys
 import warnings
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rt_keras
-from rt_keras.layers import LocalHeads
+from rt_keras.layers import LocalHeads, StridedHeads
 from rt_keras.models.adapted import prompt_reading
 from rt_keras.models.streaming import stream
 from tests.models.adapted.llama_folder import write_llama
@@ -59,6 +61,41 @@ def test_questions_follow_what_was_read_once(task):
     read_on = task.read(questions[:1], state=state, verbose=0)
     # Without another start token.
     assert read_on["count"] == state["count"] + count_tokens(task, questions[0]) - 1
+
+
+def test_rows_of_a_state_have_their_own_positions(task):
+    # These heads read a text one token at a time.
+    task = rt_keras.adapt(rt_keras.restore(task), [StridedHeads(4, 4)])
+    task.compile(sampler="greedy", jit_compile=False)
+    options, questions = {"max_new_tokens": 4, "stop_token_ids": None}, [" dog", " and the"]
+    found = task.generate(questions, state=task.read(PROMPTS, 40, verbose=0), **options)
+    for text, question, answer in zip(PROMPTS, questions, found):
+        state = task.read(text, 40, verbose=0)
+        assert task.generate(question, state=state, **options) == answer
+
+
+def test_threads_do_not_disturb_one_another(task):
+    """Calls of eight threads, beside one that traces new functions, as on a server."""
+    state = task.read(PROMPTS[0], 40, verbose=0)
+    tokens = np.arange(3, 15)[None]
+    calls = [
+        lambda: task.generate("the cat", max_new_tokens=3),
+        lambda: task.generate("the cat", max_length=9),
+        lambda: task.generate(" dog", max_new_tokens=5, state=state),
+        lambda: task.read(PROMPTS, 40, verbose=0)["count"].tolist(),
+        lambda: list(stream(task, "the dog", max_length=9)),
+        lambda: np.round(task.score(tokens), 3).tolist(),
+    ]
+    expected = [call() for call in calls]
+    task.compile(sampler="greedy", jit_compile=False)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda i: calls[i % len(calls)](), range(60)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == expected * 10
 
 
 @pytest.mark.slow
