@@ -133,9 +133,10 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         return super()._rotated(x, start) if rotation is None else _turned_by(x, rotation)
 
     def rotated_at(self, x, start, position):
-        if self.rotation is None:
+        rotation = ROTATION.get()
+        if rotation is None:
             return super().rotated_at(x, start, position) / self._gain
-        (cos, sin), (new_cos, new_sin) = self.rotation, self.rotation_at(position, 1)
+        (cos, sin), (new_cos, new_sin) = rotation, self.rotation_at(position, 1)
         new_cos, new_sin = new_cos / self._gain**2, new_sin / self._gain**2
         # The angle is the difference between the new angle and the old one.
         turn = new_cos * cos + new_sin * sin, new_sin * cos - new_cos * sin

@@ -40,6 +40,8 @@ class OwnRules:
     def __init__(self, *args, rules=None, **kwargs):
         self.rules, self.in_python = rules, None
         super().__init__(*args, **kwargs)
+        # There is nothing to build, but `quantize` of a model requires every layer to be built.
+        self.built = True
 
     def get_config(self):
         return {**super().get_config(), "rules": self.rules}
@@ -66,7 +68,7 @@ class OwnRules:
             return tokens[0] if one else tokens
 
     def all_rules(self):
-        """Returns the rules as a dictionary, with the family's where the given ones say nothing."""
+        """Returns the rules as a dictionary, with the family's where one is not given."""
         rules = self.family_rules()
         for name, entry in json.loads(self.rules or "{}").items():
             # Files may leave out options that have a default.

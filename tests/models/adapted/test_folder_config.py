@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 import rt_keras
 from rt_keras.keras_internals import all_layers_of, part_of
 from rt_keras.layers import FullHeads
+from rt_keras.models.adapted.attention import decoding
 from rt_keras.models.adapted.backbones import attention_layers
 from rt_keras.models.adapted.folder_config import FolderConfig
 from tests.models.adapted.checks import make_backbone
@@ -62,8 +63,8 @@ def test_rotary_embeddings_are_scaled(tmp_path, scaling, frequencies, gain, as_p
         # Keys at one distance keep their lengths.
         x = keras.random.normal([1, 2, 6, 8])
         turned = [layer.rotated_at(x, 3, 9)]
-        layer.rotation = layer.rotation_at(3, 6)
-        turned.append(layer.rotated_at(x, 3, 9))
+        with decoding(None, layer.rotation_at(3, 6)):
+            turned.append(layer.rotated_at(x, 3, 9))
         np.testing.assert_allclose(*turned, atol=1e-5)
         np.testing.assert_allclose(*(tf.norm(y, axis=3) for y in (x, turned[0])), rtol=1e-5)
     if scaling is not LLAMA3:
