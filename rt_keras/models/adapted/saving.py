@@ -1,22 +1,17 @@
 """Saving of adapted tasks, so that they can be loaded again."""
 
 import keras
-import keras_hub
 
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor
 
 
 class SavedWhole:
-    """Mixin of adapted tasks: refuses to save a task that could not be loaded again."""
+    """Mixin of adapted tasks: tokenizers of their home; no saving of what could not be loaded."""
 
-    @property
-    def preprocessor(self):
-        """The preprocessor. Its tokenizer has the rules of the model's family or folder."""
-        return super().preprocessor
-
-    @preprocessor.setter
-    def preprocessor(self, value):
-        keras_hub.models.Task.preprocessor.fset(self, adapted_preprocessor(value))
+    def __setattr__(self, name, value):
+        # Before Keras sees a layer of the model in it.
+        value = adapted_preprocessor(value) if name == "preprocessor" else value
+        super().__setattr__(name, value)
 
     @property
     def adaptation(self):
