@@ -196,12 +196,21 @@ class CentroidEMA(keras.callbacks.Callback):
         with self.model.distribute_strategy.scope():
             biases = [heads.load_bias for heads in self._trained_heads()]
             self.variables = [tf.Variable(tf.zeros_like(x), trainable=False) for x in biases]
+            optimizer, self._scale = getattr(self.model, "optimizer", None), None
+            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+                self._scale = tf.Variable(optimizer.dynamic_scale, trainable=False)
         self._count_update = tf.function(self._update_and_count, autograph=False)
 
     def _trained_heads(self):
         return [heads for heads in self._heads if heads.trainable]
 
     def _update_and_count(self):
+        if self._scale is not None:
+            scale = tf.convert_to_tensor(self.model.optimizer.dynamic_scale)
+            for heads in self._trained_heads():
+                # Loss scaling lowers its scale when it skips a step.
+                heads.clear_statistics(unless=scale >= self._scale)
+            self._scale.assign(scale)
         for epoch_members, members in zip(self.variables, self.update_centroids()):
             epoch_members.assign_add(members)
 
@@ -211,18 +220,12 @@ class CentroidEMA(keras.callbacks.Callback):
     def _update_heads(self, heads):
         """Updates the centroids and load biases of one layer with the batches since the last time.
 
-        Statistics that overflowed, as in a step that loss scaling skips, are none of any batch.
-
         Returns:
             The number of members of its clusters in these batches, `[heads, clusters]`.
         """
         counts, sums, batches, samples = (
             tf.convert_to_tensor(getattr(heads, f"member_{name}"))
             for name in ("counts", "sums", "batches", "samples")
-        )
-        is_finite = tf.math.is_finite(tf.reduce_sum(sums) + tf.reduce_sum(samples))
-        counts, sums, batches = (
-            tf.where(is_finite, x, tf.zeros_like(x)) for x in (counts, sums, batches)
         )
         members = tf.reduce_sum(counts, axis=0)
         empty_batches = tf.convert_to_tensor(heads.empty_batches) + batches

@@ -66,6 +66,8 @@ class CachedAttention:
             `[batch, length, output_shape]`, and the cache.
         """
         self._check_cached()
+        if inputs.shape[1] == 0:
+            return self._no_outputs(inputs), self.new_cache(size(inputs, 0), max_length)
         outputs, caches, last = [], [], {}
 
         def convolve(role, x):
@@ -112,6 +114,8 @@ class CachedAttention:
                 f"The cache has {len(cache)} entries but that of {self.name} has {entries}. It "
                 "must come from this layer's prefill or new_cache."
             )
+        if inputs.shape[1] == 0:
+            return self._no_outputs(inputs), cache
         outputs, caches, last = [], [], {}
 
         def convolve(role, x):
@@ -127,6 +131,10 @@ class CachedAttention:
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), self._joined(caches, last)
+
+    def _no_outputs(self, inputs):
+        shape = self.compute_output_shape(inputs.shape, inputs.shape)
+        return tf.zeros([size(inputs, 0), *shape[1:]], self.compute_dtype)
 
     def _check_cached(self):
         if self.num_global_tokens is not None:

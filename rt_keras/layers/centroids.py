@@ -73,10 +73,10 @@ class Centroids:
         both = key_mask if query_mask is None else tf.logical_and(query_mask, key_mask)
         return {"query_mask": both, "key_mask": None}
 
-    def clear_statistics(self):
-        """Resets the statistics of members."""
+    def clear_statistics(self, unless=False):
+        """Resets the statistics of members, unless a bool is True."""
         for statistic in (self.member_counts, self.member_sums, self.member_batches):
-            statistic.assign(tf.zeros_like(statistic))
+            statistic.assign(tf.where(unless, statistic, tf.zeros_like(statistic)))
 
     def learn(self, *, query, **arguments):
         """Adds the commitment loss and the centroid statistics of a training step.
@@ -131,14 +131,20 @@ class Centroids:
         return fold_heads(query, heads), mask
 
     def _collect(self, members):
-        """Adds the (vectors, clusters, mask) of queries and keys to the statistics."""
-        sums, counts = zip(*(self.statistics(*source) for source in members))
-        self.member_sums.assign_add(tf.stack(sums))
-        self.member_counts.assign_add(tf.stack(counts))
+        """Adds the (vectors, clusters, mask) of queries and keys to the statistics.
+
+        Those of a batch that overflowed are left out.
+        """
+        sums, counts = map(tf.stack, zip(*(self.statistics(*source) for source in members)))
         queries, _, mask = members[0]
+        sample = self._sample(queries, mask)
+        is_finite = tf.math.is_finite(tf.reduce_sum(sums) + tf.reduce_sum(sample))
+        self.member_sums.assign_add(tf.where(is_finite, sums, tf.zeros_like(sums)))
+        self.member_counts.assign_add(tf.where(is_finite, counts, tf.zeros_like(counts)))
         first = _is_first_replica(queries.dtype)
-        self.member_batches.assign_add(first)
-        self.member_samples.assign(first * self._sample(queries, mask))
+        self.member_batches.assign_add(first * tf.cast(is_finite, first.dtype))
+        old = tf.convert_to_tensor(self.member_samples)
+        self.member_samples.assign(tf.where(is_finite, first * sample, old))
 
     def count_as_one_batch(self, parts):
         """Counts the last batches, which are parts of one batch, as one.

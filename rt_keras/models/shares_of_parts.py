@@ -27,10 +27,7 @@ def shares_of_loss(loss, labels, sample_weight):
     losses = keras.tree.flatten(loss)
     wrong = [x for x in losses if isinstance(x, keras.losses.Loss) and not _is_reduced(x)]
     if wrong or (len(losses) > 1 and any(_divides_unevenly(x, sample_weight) for x in losses)):
-        raise ValueError(
-            "With gradient_accumulation_steps or several replicas, loss must be one loss that is "
-            f"a sum or a mean of the losses of single entries. Received: loss={loss!r}"
-        )
+        raise _no_entries(loss)
     loss = losses[0] if losses else None
     examples = tf.ones(tf.shape(tf.nest.flatten(labels)[0])[:2])
     if getattr(loss, "reduction", "mean") in SUMS:
@@ -46,6 +43,20 @@ def shares_of_loss(loss, labels, sample_weight):
             given = given[..., None]
         weights *= given
     return shares_of(weights)
+
+
+def check_entries(loss, labels, outputs):
+    """Raises a ValueError if a loss is one number, instead of one for each example or entry."""
+    function = loss.call if isinstance(loss, keras.losses.Loss) else loss
+    if callable(function) and tf.convert_to_tensor(function(labels, outputs)).shape.rank == 0:
+        raise _no_entries(loss)
+
+
+def _no_entries(loss):
+    return ValueError(
+        "With gradient_accumulation_steps or several replicas, loss must be one loss that is a "
+        f"sum or a mean of the losses of single entries. Received: loss={loss!r}"
+    )
 
 
 def shares_of(weights):

@@ -10,7 +10,7 @@ from rt_keras.keras_internals import FirstBatch, clear_losses, keep_gradients
 from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.compiled_functions import CompiledFunctions
-from rt_keras.models.shares_of_parts import shares_of, shares_of_loss
+from rt_keras.models.shares_of_parts import check_entries, shares_of, shares_of_loss
 
 
 class Training(CompiledFunctions, FirstBatch):
@@ -58,7 +58,9 @@ class Training(CompiledFunctions, FirstBatch):
                 share, that the model processes one after the other. The weights are updated once,
                 with the accumulated gradients. A step takes the memory of one part. Defaults to 1.
                 Keras's optimizers have an option of the same name, which updates the weights only
-                once in several steps and fails on multiple replicas.
+                once in several steps and fails on multiple replicas. Parts count in the loss by
+                their weights and tokens, as in the whole batch; with an encoder, its commitment
+                losses count by the tokens of the decoder.
         """
         args, kwargs = self.compile_arguments(*args, **kwargs)
         super().compile(*args, jit_compile=jit_compile, **kwargs)
@@ -66,6 +68,11 @@ class Training(CompiledFunctions, FirstBatch):
         self.gradient_accumulation_steps = positive_int(
             "gradient_accumulation_steps", gradient_accumulation_steps
         )
+        if self.loss_reads_all_replicas and gradient_accumulation_steps > 1:
+            raise ValueError(
+                "gradient_accumulation_steps must be 1 for a loss that compares the examples of a "
+                f"batch. Received: {gradient_accumulation_steps}"
+            )
         with self.distribute_strategy.scope():
             norm = tf.Variable(
                 0.0,
@@ -222,6 +229,7 @@ class Training(CompiledFunctions, FirstBatch):
         # Keras divides all losses by the number of replicas, and adds those of layers.
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
         if share is not None:
+            check_entries(self.loss, y, y_pred)
             of_loss, of_layers = (tf.cast(x, loss.dtype) for x in share)
             of_all = tf.cast(tf.add_n([*self.losses, 0.0]), loss.dtype)
             loss = of_loss * loss + (of_layers - of_loss) * of_all / replicas

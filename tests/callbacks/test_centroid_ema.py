@@ -271,6 +271,12 @@ def test_an_overflow_and_a_batch_that_never_came_move_nothing(update):
     fit(found, overflow, callback)
     callback.update_centroids()
     assert_close(state(found), before)
+    # Nor does a step that loss scaling skips, whose statistics are finite.
+    scaled = make_eager_model()
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=2.0**127)
+    scaled.compile(optimizer, "mse", run_eagerly=True)
+    fit(scaled, {**data, "query": 1e3 * data["query"]}, callback)
+    assert_close(state(scaled), before)
     # Nor does what a step left that was interrupted.
     found({name: x + 1 for name, x in data.items()}, training=True)
     for model in (found, expected):

@@ -145,6 +145,15 @@ def takes_any_shape(heads):
             for found, expected in zip(traced(x, mask), step(x, mask), strict=True):
                 assert found.shape == expected.shape
                 agree(found, expected, f"{batch} sequences of {length}, {causal=}, {masked=}")
+    if layer.cached_decoding:
+        # Chunks may be empty too.
+        empty, none = layer.new_cache(2, 9), tf.zeros([2, 0, WIDTH], tf.float64)
+        for output, cache in (
+            layer.prefill(none, 0, 9),
+            layer.call_with_cache(none, empty, 0),
+        ):
+            assert output.shape == layer(none, none, use_causal_mask=True).shape
+            tf.nest.map_structure(lambda x, y: agree(x, y, "an empty chunk"), cache, empty)
 
 
 def _training_step(layer, causal, masked, x, mask):
