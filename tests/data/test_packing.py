@@ -157,10 +157,11 @@ def test_packing_goes_on_where_it_was_interrupted(pack, tmp_path):
 def test_what_is_packed_is_not_packed_again_nor_with_another_tokenizer(pack, capfd):
     folder = pack(TEXTS)
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert capfd.readouterr().err == "packing documents\n"
+    # TensorFlow may log the end of the data.
+    assert capfd.readouterr().err.startswith("packing documents\n")
     pack(TEXTS, folder=folder)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    assert capfd.readouterr().err == ""
+    assert "packing" not in capfd.readouterr().err
     words = WordTokenizer(["<pad>", "<EOS>", "<unk>"])
     with pytest.raises(ValueError, match="packed data whose tokenizer is '[0-9a-f]{64}', not"):
         pack(TEXTS, words, folder)
