@@ -66,8 +66,12 @@ def test_questions_follow_what_was_read_once(task):
 def test_rows_of_a_state_have_their_own_positions(task):
     # These heads read a text one token at a time.
     task = rt_keras.adapt(rt_keras.restore(task), [StridedHeads(4, 4)])
+    rng = np.random.default_rng(0)
+    for weight in task.trainable_weights:
+        # Large enough that answers depend on what was read.
+        weight.assign(weight + 0.5 * rng.normal(size=weight.shape))
     task.compile(sampler="greedy", jit_compile=False)
-    options, questions = {"max_new_tokens": 4, "stop_token_ids": None}, [" dog", " and the"]
+    options, questions = {"max_new_tokens": 4, "stop_token_ids": None}, [" and the"] * 2
     found = task.generate(questions, state=task.read(PROMPTS, 40, verbose=0), **options)
     for text, question, answer in zip(PROMPTS, questions, found):
         state = task.read(text, 40, verbose=0)
