@@ -137,13 +137,14 @@ class Centroids:
         """
         sums, counts = map(tf.stack, zip(*(self.statistics(*source) for source in members)))
         queries, _, mask = members[0]
-        sample = self._sample(queries, mask)
-        is_finite = tf.math.is_finite(tf.reduce_sum(sums) + tf.reduce_sum(sample))
+        old = tf.convert_to_tensor(self.member_samples)
+        sample = tf.cast(self._sample(queries, mask), old.dtype)
+        is_finite = tf.math.is_finite(tf.cast(tf.reduce_sum(sums), old.dtype))
+        is_finite &= tf.math.is_finite(tf.reduce_sum(sample))
         self.member_sums.assign_add(tf.where(is_finite, sums, tf.zeros_like(sums)))
         self.member_counts.assign_add(tf.where(is_finite, counts, tf.zeros_like(counts)))
-        first = _is_first_replica(queries.dtype)
-        self.member_batches.assign_add(first * tf.cast(is_finite, first.dtype))
-        old = tf.convert_to_tensor(self.member_samples)
+        first = _is_first_replica(old.dtype)
+        self.member_batches.assign_add(first * tf.cast(is_finite, old.dtype))
         self.member_samples.assign(tf.where(is_finite, first * sample, old))
 
     def count_as_one_batch(self, parts):
