@@ -80,12 +80,18 @@ def check_tokens(inputs, vocabulary_size):
 
 
 def check_sampler(sampler, vocabulary_size):
-    """Raises a ValueError if an argument of a sampler, unchecked by KerasHub, is out of range.
+    """Raises a ValueError if a sampler cannot draw tokens with the arguments of `generate`.
 
     Args:
         sampler: a `keras_hub.samplers.Sampler`.
         vocabulary_size: int, number of token ids.
     """
+    if isinstance(sampler, keras_hub.samplers.SpeculativeSampler):
+        raise ValueError(
+            "sampler must draw from the model alone. Received: a SpeculativeSampler, which needs a "
+            "draft model; KerasHub has one for Gemma 4 only"
+        )
+    # KerasHub checks no argument.
     temperature = getattr(sampler, "temperature", 1.0)
     if not LOWEST_TEMPERATURE <= temperature < float("inf"):
         _refuse(sampler, "temperature", f"finite and at least {LOWEST_TEMPERATURE}")

@@ -9,9 +9,6 @@ from rt_keras.layers.head_group import positive_int
 from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.models.generation import (
     bucket,
-    check_prompts,
-    check_sampler,
-    check_tokens,
     pad_length,
     shortest_prompt,
     written_tokens,
@@ -103,21 +100,17 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
     def make_generate_function(self):
         """Returns the function that `generate` calls on a batch of prompts."""
         _, mask_name = self._input_names
-        return functools.partial(generate_from_first_tokens, self._generate_tokens, mask_name)
+        return functools.partial(generate_from_first_tokens, self, self._generate_tokens, mask_name)
 
     def _generate_tokens(self, inputs, stop_token_ids=None):
-        """Checks and continues a batch of prompts; see `generate_step`.
+        """Continues a batch of prompts; see `generate_step`.
 
         If the sampler draws one token at a time, `TokenLoop` does. The prompts and the caches are
         padded, so that prompts and texts of other lengths need few other programs.
         """
         ids_name, mask_name = self._input_names
-        check_sampler(self.sampler, self.backbone.vocabulary_size)
-        check_tokens(inputs, self.backbone.vocabulary_size)
         mask = np.asarray(inputs[mask_name]).astype(bool)
-        shortest, width = check_prompts(mask, mask_name), mask.shape[1]
-        if not len(mask):
-            return inputs
+        shortest, width = int(mask.sum(1).min()), mask.shape[1]
         self.backbone.check_length(width)
         stops = None if stop_token_ids is None else tuple(stop_token_ids)
         if self.cached_decoding and self.draws_in_place(self.sampler) and not has_tpu():

@@ -1,9 +1,10 @@
 """Rows of tokens that start with padding: positions count from their first token."""
 
+import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.generation import array_of
+from rt_keras.models.generation import array_of, check_prompts, check_sampler, check_tokens
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
 
@@ -24,10 +25,11 @@ def call_from_first_tokens(call, inputs):
     return roll_rows(outputs, before)
 
 
-def generate_from_first_tokens(generate, mask_name, inputs, stop_token_ids=None):
-    """Continues prompts that may start with padding.
+def generate_from_first_tokens(model, generate, mask_name, inputs, stop_token_ids=None):
+    """Checks and continues prompts, which may start with padding.
 
     Args:
+        model: the language model, with the sampler to use.
         generate: function of prompts that start with a token, and of the stop tokens.
         mask_name: string, name of the mask among the inputs.
         inputs: dictionary of tensors, arrays or nested lists, among them the prompts' token ids and
@@ -41,13 +43,24 @@ def generate_from_first_tokens(generate, mask_name, inputs, stop_token_ids=None)
     prompts = {name: array_of(inputs, name) for name in (ids_name, mask_name)}
     inputs = {**{name: array_of(inputs, name) for name in inputs}, **prompts}
     mask = inputs[mask_name].astype(bool)
+    check_sampler(model.sampler, model.backbone.vocabulary_size)
+    check_tokens(inputs, model.backbone.vocabulary_size)
     if mask.ndim != 2 or not np.any(mask & ~mask[:, :1]):
-        return generate(inputs, stop_token_ids=stop_token_ids)
-    before = leading_padding(mask)
-    moved = {name: roll_rows(x, -before) for name, x in prompts.items()}
+        check_prompts(mask, mask_name)
+        return generate(inputs, stop_token_ids=stop_token_ids) if len(mask) else prompts
+    before = leading_padding(mask).numpy()
+    least, width = before.min(), mask.shape[1]
+    if isinstance(model.sampler, keras_hub.samplers.BeamSampler) and np.any(before > least):
+        raise ValueError(
+            f"{mask_name} must start with equal padding in all rows for a BeamSampler, which "
+            f"compares whole texts. Received: {before.tolist()} positions of padding"
+        )
+    moved = {name: roll_rows(x, -before)[:, : width - least] for name, x in prompts.items()}
+    check_prompts(moved[mask_name], mask_name)
     texts = generate({**inputs, **moved}, stop_token_ids=stop_token_ids)
+    texts = {name: tf.pad(x, [[0, 0], [0, least]]) for name, x in texts.items()}
     # The last tokens of a row, for which there is no place, would be where its padding is.
-    inside = tf.range(mask.shape[1]) >= before[:, None]
+    inside = tf.range(width) >= before[:, None]
     return {
         name: tf.where(inside, roll_rows(x, before), tf.zeros_like(x)) for name, x in texts.items()
     }

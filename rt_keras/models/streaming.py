@@ -67,12 +67,12 @@ def stream(model, prompt, max_length=None, stop_token_ids="auto"):
 
 def check_can_stream(model):
     """Raises a ValueError if the sampler of a model does not choose one token at a time."""
+    check_sampler(model.sampler, model.backbone.vocabulary_size)
     if type(model.sampler).get_next_token is keras_hub.samplers.Sampler.get_next_token:
         raise ValueError(
             "The sampler must choose one token at a time to be streamed. Received: a "
             f"{type(model.sampler).__name__}, which compares several continuations"
         )
-    check_sampler(model.sampler, model.backbone.vocabulary_size)
 
 
 def continued(model, tokens, known, width, cache, stop_token_ids="auto", with_prompt=False):

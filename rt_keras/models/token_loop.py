@@ -67,6 +67,8 @@ class TokenLoop(CompiledFunctions):
 
     def advance_function(self):
         """Returns the function that `stream` calls for a few tokens at a time."""
+        if not (self.cached_decoding and self.draws_in_place(self.sampler)):
+            return self._advance_by_logits
 
         def advance(tokens, caches, index, count):
             caches, index = as_variables(caches), np.array([index])
@@ -74,6 +76,19 @@ class TokenLoop(CompiledFunctions):
             return self.continue_tokens(tokens, index, caches, *numbers), caches
 
         return advance
+
+    def _advance_by_logits(self, tokens, cache, index, count):
+        """Adds tokens one by one, each from the logits of `next_logits`, as a sampler does."""
+
+        def add_token(tokens, cache, place):
+            logits, _, cache = self.next_logits(tokens, cache, place)
+            here = tf.range(size(tokens, 1)) == place
+            return tf.where(here, self._drawn(logits)[:, None], tokens), cache
+
+        add = self.compiled_function("token", lambda: self.make_function_of_blocks(add_token))
+        for place in range(index, index + count):
+            tokens, cache = add(tokens, cache, tf.constant(place))
+        return tokens, cache
 
     def _make_loop(self, even):
         """Returns the function of `continue_tokens`. If `even`, all rows are at one position."""
@@ -105,7 +120,10 @@ class TokenLoop(CompiledFunctions):
 
     def _choose(self, hidden):
         """Returns the next token of each row, int `[batch]`, from `[batch, 1, features]`."""
-        logits = self.token_logits(hidden)[:, 0]
+        return self._drawn(self.token_logits(hidden)[:, 0])
+
+    def _drawn(self, logits):
+        """Returns the sampler's choice of a token for each row, from `[batch, vocabulary_size]`."""
         probabilities = self.sampler.compute_probabilities(logits)
         return tf.cast(self.sampler.get_next_token(probabilities), tf.int32)
 

@@ -84,6 +84,7 @@ def test_unknown_tokens_are_refused(model, token):
         ("Random", {"temperature": float("nan")}, "must be finite .*Received: temperature=nan"),
         ("TopP", {"p": 1.5}, "must be above 0 and at most 1. Received: p=1.5"),
         ("TopK", {"k": 0}, "k of TopKSampler must be from 1 to 258.* Received: k=0"),
+        ("Speculative", {}, "must draw from the model alone.*SpeculativeSampler, .* draft model"),
     ],
 )
 def test_samplers_out_of_range_are_refused(model, name, options, message):

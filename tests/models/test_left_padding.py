@@ -81,6 +81,18 @@ def test_prompts_are_continued_after_their_padding(make):
         assert not of_row[:start].any()
 
 
+def test_beam_searches_end_where_rows_without_padding_end():
+    backbone = models.RoutingTransformerBackbone(30, 1, 8, 8, [FullHeads(2)])
+    model = move_weights(models.RoutingTransformerCausalLM(backbone))
+    model.compile(sampler="beam", jit_compile=False)
+    given = {name: x[1:, :17] for name, x in prompts((0, 0)).items()}
+    padded = {name: np.pad(x, [[0, 0], [3, 0]]) for name, x in given.items()}
+    expected, found = (model.generate(x, stop_token_ids=None)["token_ids"] for x in (given, padded))
+    np.testing.assert_array_equal(found, np.pad(expected, [[0, 0], [3, 0]]))
+    with pytest.raises(ValueError, match=r"equal padding .*BeamSampler.*Received: \[5, 0\]"):
+        model.generate(prompts(BEFORE), stop_token_ids=None)
+
+
 def test_losses_of_intercepted_layers_count_positions_alike():
     model, given = adapted(), prompts(BEFORE)
     expected = np.asarray(model.score(**given))

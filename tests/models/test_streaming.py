@@ -36,6 +36,17 @@ def test_the_joined_chunks_equal_the_output_of_generate(model):
     assert "".join(outputs[1]) == outputs[0] and all(outputs[1])
 
 
+def test_heads_that_decode_without_a_cache_stream_what_they_generate(model):
+    groups = [RoutingHeads(1, 2, 4, assignment="balanced")]
+    backbone = RoutingTransformerBackbone(258, 1, 8, 8, groups)
+    for weight in backbone.trainable_weights:
+        weight.assign(weight * 3.0)
+    uncached = RoutingTransformerCausalLM(backbone, model.preprocessor)
+    uncached.compile(sampler="greedy", run_eagerly=True)
+    options = {"max_length": 9, "stop_token_ids": None}
+    assert "".join(stream(uncached, "ab", **options)) == uncached.generate("ab", **options)
+
+
 def test_chunks_of_every_tokenizer_are_whole(tokenizer):
     text = "the quick fox jumps over the the dog"
     tokens = [tokenizer.start_token_id, *np.asarray(tokenizer(text)).tolist()]

@@ -19,10 +19,7 @@ from rt_keras.models.generation import (
     array_of,
     as_tensor,
     check_positions,
-    check_prompts,
     check_room,
-    check_sampler,
-    check_tokens,
     written_tokens,
 )
 from rt_keras.models.left_padding import generate_from_first_tokens
@@ -200,21 +197,23 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
 
     def make_generate_function(self):
         """Returns the function that `generate` calls on a batch of token ids."""
-        return functools.partial(generate_from_first_tokens, self._generate_tokens, "padding_mask")
+        return functools.partial(
+            generate_from_first_tokens, self, self._generate_tokens, "padding_mask"
+        )
 
     def _generate_tokens(self, inputs, stop_token_ids=None):
-        sampler, vocabulary_size = self.sampler, self.backbone.vocabulary_size
-        check_sampler(sampler, vocabulary_size)
-        check_tokens({"token_ids": inputs["token_ids"]}, vocabulary_size)
         tokens = np.asarray(inputs["token_ids"], np.int32)
         mask = np.asarray(inputs["padding_mask"]).astype(bool)
-        check_prompts(mask)
-        if not len(tokens):
-            return {"token_ids": tokens, "padding_mask": mask}
         self._check_cached()
         lengths, width = mask.sum(1), tokens.shape[1]
         ends = np.full_like(lengths, width)
         state, new_tokens = CALL.get()
+        searches = isinstance(self.sampler, keras_hub.samplers.ContrastiveSampler)
+        if state is not None and searches:
+            raise ValueError(
+                "state must be None for a ContrastiveSampler, which compares each token with all "
+                "previous ones. Received: a state, which does not keep their hidden states"
+            )
         if new_tokens is not None:
             ends = np.minimum(lengths + new_tokens, width)
         state = state and _of_rows(state, len(tokens))
@@ -229,10 +228,10 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             lengths - 1 - begin,
             state,
             width,
-            with_hidden=isinstance(sampler, keras_hub.samplers.ContrastiveSampler),
+            with_hidden=searches,
         )
         stops = None if stop_token_ids is None else tuple(stop_token_ids)
-        if self.draws_in_place(sampler):
+        if self.draws_in_place(self.sampler):
             found = self._continued_by_tokens(tokens, cache, lengths, offset, ends, stops)
         else:
             found = self._continued_by_search(tokens, cache, lengths, offset, ends, stops, hidden)

@@ -1,12 +1,14 @@
 """Generation with KerasHub's encoder-decoder models on adapted backbones."""
 
 import contextvars
+import functools
 
 import tensorflow as tf
 
 from rt_keras.models.adapted.attention import decoding
 from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import shortest_prompt
+from rt_keras.models.left_padding import generate_from_first_tokens
 from rt_keras.ops.blocks import size
 
 # Number of positions of a prompt in the cache, while a thread reads a prompt.
@@ -15,6 +17,11 @@ COUNT = contextvars.ContextVar("count", default=None)
 
 class AdaptedSeq2SeqLM(Decoding):
     """Mixin of adapted encoder-decoder models; see `Decoding`."""
+
+    def make_generate_function(self):
+        """Returns the function that `generate` calls on a batch of prompts."""
+        generate = super().make_generate_function()
+        return functools.partial(generate_from_first_tokens, self, generate, "decoder_padding_mask")
 
     def generate_step(self, inputs, stop_token_ids=None):
         """Continues a batch of prompts, as the original model does."""

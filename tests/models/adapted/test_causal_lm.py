@@ -63,6 +63,14 @@ def test_questions_follow_what_was_read_once(task):
     assert read_on["count"] == state["count"] + count_tokens(task, questions[0]) - 1
 
 
+def test_contrastive_search_needs_the_hidden_states_of_all_tokens(task):
+    state = task.read(PROMPTS[1], verbose=0)
+    task.compile(sampler="contrastive")
+    with pytest.raises(ValueError, match="state must be None for a ContrastiveSampler"):
+        task.generate(" and", state=state)
+    task.compile(sampler="greedy", jit_compile=False)
+
+
 def test_rows_of_a_state_have_their_own_positions(task):
     # These heads read a text one token at a time.
     task = rt_keras.adapt(rt_keras.restore(task), [StridedHeads(4, 4)])

@@ -103,6 +103,23 @@ def test_searches_find_what_the_original_finds(family, sampler):
     np.testing.assert_array_equal(generate(adapted, inputs, prefix), np.concatenate(alone))
 
 
+def test_prompts_of_a_decoder_may_start_with_padding_and_are_checked():
+    task = rt_keras.adapt(make_task("Bart"), [FullHeads(4)])
+    task.compile(sampler="greedy", run_eagerly=True)
+    inputs = {name: x[:1, :8] for name, x in make_prompts(task)[0].items()}
+    padded = {
+        name: np.pad(x, [[0, 0], [2 * name.startswith("decoder"), 0]]) for name, x in inputs.items()
+    }
+    expected, found = (
+        task.generate(x, stop_token_ids=None)["decoder_token_ids"] for x in (inputs, padded)
+    )
+    np.testing.assert_array_equal(found, np.pad(expected, [[0, 0], [2, 0]]))
+    with pytest.raises(ValueError, match="row 0 is an empty prompt"):
+        task.generate({**inputs, "decoder_padding_mask": np.zeros([1, 8])}, stop_token_ids=None)
+    with pytest.raises(ValueError, match="decoder_token_ids must be from 0 to 29. Received: 30"):
+        task.generate({**inputs, "decoder_token_ids": np.full([1, 8], 30)}, stop_token_ids=None)
+
+
 def test_heads_without_a_cache_do_not_generate():
     task = rt_keras.adapt(make_task("GPT2"), [RoutingHeads(4, 2, 4, assignment="balanced")])
     inputs, prefix = make_prompts(task)
