@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rt_keras.layers.attention_scores import check_scores, outputs_for
 from rt_keras.layers.layers_inside import layers_inside
-from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers.multi_head_attention import OBSERVERS, MultiHeadAttention
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.routing import nearest_centroid, normalize
 
@@ -149,7 +149,7 @@ def attention_calls(model, inputs):
 
 @contextlib.contextmanager
 def observe_attention(model):
-    """Records the inputs of the attention layers of a model.
+    """Records the inputs of the attention layers of a model, in calls of this thread.
 
     Args:
         model: a model that contains `MultiHeadAttention` layers at any depth.
@@ -157,11 +157,14 @@ def observe_attention(model):
     Yields:
         A list, to which each call appends an `AttentionCall`.
     """
-    found, layers = [], list(dict.fromkeys(layers_inside(model, MultiHeadAttention)))
+    found, layers = [], layers_inside(model, MultiHeadAttention)
+
+    def observe(layer, groups):
+        if layer in layers:
+            found.append(AttentionCall(layer, groups))
+
+    token = OBSERVERS.set((*OBSERVERS.get(), observe))
     try:
-        for layer in layers:
-            layer.observer = lambda groups, layer=layer: found.append(AttentionCall(layer, groups))
         yield found
     finally:
-        for layer in layers:
-            layer.observer = None
+        OBSERVERS.reset(token)

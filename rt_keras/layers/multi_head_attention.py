@@ -1,5 +1,6 @@
 """Multi-head attention with several kinds of heads."""
 
+import contextvars
 import inspect
 
 import keras
@@ -16,6 +17,10 @@ from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.projections import Projections
 from rt_keras.layers.saved_arguments import saved_arguments, store_arguments, with_layers
 from rt_keras.ops.global_tokens import find_global_tokens
+
+# Functions that receive each layer called in this thread, with the arguments of each group's call;
+# see `observe_attention`.
+OBSERVERS = contextvars.ContextVar("observers", default=())
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -148,9 +153,6 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     TensorShape([1, 50, 32])
     """
 
-    # A function that receives the arguments of each group's call; see `attention_calls`.
-    observer = None
-
     def __init__(
         self,
         head_groups,
@@ -265,8 +267,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             (*of_group, {**options, "attention_mask": mask, **of_gates})
             for of_group, mask, of_gates in zip(handed_out, masks, gates)
         ]
-        if self.observer is not None:
-            self.observer(calls)
+        for observe in OBSERVERS.get():
+            observe(self, calls)
         for group, arguments, of_group in calls:
             seed = draw_seed(self.seed_generator) if training and self.dropout else None
             outputs.append(

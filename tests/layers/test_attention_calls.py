@@ -1,3 +1,5 @@
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -114,10 +116,18 @@ def test_every_block_of_a_model_is_found_once():
     assert [call.name for call in calls] == [f"transformer_block_{i}/attention" for i in range(2)]
 
 
-def test_observers_are_removed_after_a_failed_call():
+def test_calls_of_other_threads_and_of_a_failed_call_are_not_observed():
     inputs = keras.Input([LENGTH, 8])
     layer = MultiHeadAttention([FullHeads(1)])
     model = keras.Model(inputs, layer(inputs, inputs))
     with pytest.raises(Exception, match="(?i)incompatible|shape"):
         attention_calls.attention_calls(model, keras.ops.ones([1, LENGTH, 7]))
-    assert layer.observer is None
+    x = keras.ops.ones([1, LENGTH, 8])
+    with attention_calls.observe_attention(model) as calls:
+        thread = threading.Thread(target=layer, args=(x, x))
+        thread.start()
+        thread.join()
+        assert calls == []
+        layer(x, x)
+    layer(x, x)
+    assert [call.layer for call in calls] == [layer]

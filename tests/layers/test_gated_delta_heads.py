@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import GatedDeltaHeads, LocalHeads, MultiHeadAttention, RoutingHeads
+from rt_keras.layers.attention_calls import observe_attention
 from tests.contract import loops
 from tests.layers import checks
 
@@ -82,9 +83,9 @@ def test_groups_without_gates_are_beside_those_with_them():
     np.testing.assert_allclose(checks.decode(layer, x, 8), expected, rtol=0, atol=1e-10)
     # The gates of the second group are the first columns of the kernel.
     gates = heads(x, layer.gate_dense, 3)[:, :2]
-    seen = []
-    layer.observer = seen.extend
-    layer(x, x, use_causal_mask=True)
+    with observe_attention(layer) as calls:
+        layer(x, x, use_causal_mask=True)
+    seen = calls[0].groups
     assert [sorted(options.keys() & {"gates"}) for *_, options in seen] == [[], ["gates"]] * 2
     np.testing.assert_allclose(seen[1][2]["gates"], gates, rtol=0, atol=1e-12)
 
@@ -102,9 +103,10 @@ def test_a_rotary_embedding_does_not_rotate_them():
     ]
     seen = []
     for layer in layers:
-        layer.observer = seen.append
-        layer(x, x, use_causal_mask=True)
-    (plain, delta), (rotated, unrotated) = ([arguments for _, arguments, _ in y] for y in seen)
+        with observe_attention(layer) as calls:
+            layer(x, x, use_causal_mask=True)
+        seen.append([arguments for _, arguments, _ in calls[0].groups])
+    (plain, delta), (rotated, unrotated) = seen
     for a, b in zip(delta, unrotated):
         np.testing.assert_array_equal(a, b)
     assert checks.largest_difference(plain[0], rotated[0]) > 1e-2

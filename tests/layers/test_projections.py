@@ -10,6 +10,7 @@ from rt_keras.layers import (
     MultiHeadAttention,
     RoutingHeads,
 )
+from rt_keras.layers.attention_calls import observe_attention
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.projections import HeadConstraint
 from tests.layers import checks
@@ -83,11 +84,9 @@ def grouped(groups, num_key_value_heads, **options):
 
 def seen_by_groups(layer, *inputs, **options):
     """Returns the groups of a layer with their vectors and options in a call, and its output."""
-    seen = []
-    layer.observer = seen.extend
-    output = layer(*inputs, **options)
-    layer.observer = None
-    return seen, output
+    with observe_attention(layer) as calls:
+        output = layer(*inputs, **options)
+    return calls[0].groups, output
 
 
 @pytest.mark.parametrize("causal", [False, True])
