@@ -8,7 +8,7 @@ def layers_inside(layer, kind):
 
     Args:
         layer: a `keras.layers.Layer`, such as a model.
-        kind: class; subclasses are included.
+        kind: class or tuple of classes; subclasses are included.
 
     Returns:
         A list, in the order of the layers. A layer that is used twice appears twice.

@@ -50,11 +50,13 @@ def adapt(
 
     Args:
         model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.backbones`; a
-            functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`; a string
-            or path, the folder of a pretrained model, in Hugging Face's layout or written by
-            KerasHub's `save_to_preset`; or a string, the name of a KerasHub preset. For a folder or
-            preset, memory holds one copy of the weights at any time, and the preprocessor keeps as
-            many tokens as the model was trained on if the files specify it.
+            functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`,
+            `keras.layers.GroupQueryAttention`, `keras_hub.layers.TransformerEncoder` or
+            `keras_hub.layers.TransformerDecoder`; a string or path, the folder of a pretrained
+            model, in Hugging Face's layout or written by KerasHub's `save_to_preset`; or a string,
+            the name of a KerasHub preset. For a folder or preset, memory holds one copy of the
+            weights at any time, and the preprocessor keeps as many tokens as the model was trained
+            on if the files specify it.
         head_groups: list of `HeadGroup`, with as many heads as the attention has. Each layer gets
             its own copy. Routing heads with `use_query_key_norm=False` attend with the queries and
             keys that the model has learned. Heads with `share_qk=True` use the queries as keys and

@@ -54,6 +54,7 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         cache_update_index, cache_update_mask: ignored.
         hidden_states, self_attention_cache: aliases of `query` and `cache`.
         self_attention_cache_update_index: ignored.
+        value_mask: bool `[batch, length]`, Keras's mask of `value`; only encoders heed it.
         training: bool, whether to apply dropout and collect statistics.
 
     Returns:
@@ -80,6 +81,7 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
         training=None,
         self_attention_cache=None,
         self_attention_cache_update_index=None,
+        value_mask=None,
     ):
         query = hidden_states if query is None else query
         cache = self_attention_cache if cache is None else cache
@@ -87,14 +89,15 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
             decode = ATTEND.get()
             if decode is None:
                 raise ValueError(
-                    f"{self.name} takes no cache of the original model. Call generate() or "
-                    "call_with_cache() of the adapted model."
+                    f"{self.name} takes no self_attention_cache of the original model. Adapted "
+                    "language models decode with generate() or call_with_cache()"
                 )
             return decode(self, query), cache
         return super().call(
             query,
             query,
             query_mask=self._mask_of_queries(attention_mask),
+            value_mask=None if self.causal else value_mask,
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             global_mask=self._first_tokens(query),

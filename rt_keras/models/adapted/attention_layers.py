@@ -14,16 +14,18 @@ DENSE = ("query_dense", "key_dense", "value_dense", "output_dense")
 DENSE_OF_SMOLLM3 = dict(zip(DENSE, ("q_proj", "k_proj", "v_proj", "o_proj")))
 
 
-def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale, rotary_options=None):
+def new_attention(
+    old, head_groups, causal, num_global_tokens=None, rotary_scale=1.0, rotary_options=None
+):
     """Creates attention with the sizes of a block's own attention and with other heads.
 
     Args:
         old: attention layer of a KerasHub block.
         head_groups: list of `HeadGroup`, with as many heads as `old` has.
         causal: bool, whether attention is causal.
-        num_global_tokens: int or None, number of global tokens.
-        rotary_scale: float, divisor of the positions of rotary embeddings.
-        rotary_options: dictionary or None, see `AdaptedBackbone`.
+        num_global_tokens: int, number of global tokens. Defaults to None, for none.
+        rotary_scale: float, divisor of the positions of rotary embeddings. Defaults to 1.
+        rotary_options: dictionary or None, see `AdaptedBackbone`. Defaults to None.
 
     Returns:
         A built `AdaptedAttention` with new weights.
@@ -57,7 +59,8 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale, rot
         for group in head_groups:
             group.rotated_at = lambda x, start, position: x
     # KerasHub finds dtypes and layouts of weights by the path of the old layer.
-    with keras.name_scope(old.path.rpartition("/")[0]):
+    outer, _, block = old.path.rpartition("/")[0].rpartition("/")
+    with keras.name_scope(block, override_parent=outer):
         new.build((None, None, features), (None, None, features))
     return new
 

@@ -5,15 +5,20 @@ import tempfile
 import keras
 import keras_hub
 
+from rt_keras.keras_internals import SELF_ATTENTION
 from rt_keras.layers import MultiHeadAttention
 from rt_keras.layers.layers_inside import layers_inside
-from rt_keras.models.adapted.attention_layers import copy_kernels
+from rt_keras.models.adapted.attention_layers import copy_kernels, num_heads
 from rt_keras.models.adapted.backbones import chosen_layers, head_group_config, new_head_groups
-from rt_keras.models.adapted.settings import copy_settings, layer_pairs
+from rt_keras.models.adapted.settings import copy_settings, layer_pairs, weight_pairs
+from rt_keras.models.adapted.transformer_layers import TRANSFORMER_LAYERS, OtherHeads
+
+ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+REPLACED = (*ATTENTION, *TRANSFORMER_LAYERS)
 
 
 def adapt_graph(model, head_groups, layers=None):
-    """Returns a copy of a model with this package's attention instead of Keras's.
+    """Returns a copy of a model with this package's attention instead of Keras's or KerasHub's.
 
     Args:
         model: a functional or `Sequential` model.
@@ -23,10 +28,11 @@ def adapt_graph(model, head_groups, layers=None):
         A model with the same graph and weights.
 
     Raises:
-        ValueError: if the graph has no `keras.layers.MultiHeadAttention`, or one has options that
+        ValueError: if the graph has no layer of the classes `REPLACED`, or one has options that
             `MultiHeadAttention` does not support.
     """
-    found = list(dict.fromkeys(layers_inside(model, keras.layers.MultiHeadAttention)))
+    found = dict.fromkeys(layers_inside(model, REPLACED))
+    found = [layer for layer in found if not isinstance(layer, OtherHeads)]
     chosen = chosen_layers(layers, [None] * len(found)) if found else ()
     chosen = {id(found[number]) for number in chosen}
     configs = [head_group_config(group) for group in head_groups]
@@ -34,20 +40,25 @@ def adapt_graph(model, head_groups, layers=None):
     def replacement(layer):
         if id(layer) not in chosen:
             return None
-        return _ours(layer, new_head_groups(configs, layer.num_heads, layer.dtype_policy))
+        if type(layer) not in REPLACED:
+            raise ValueError(f"{layer.name} would lose the methods of {type(layer).__name__}")
+        groups = new_head_groups(configs, num_heads(_attention_of(layer)), layer.dtype_policy)
+        if type(layer) in ATTENTION:
+            return _ours(layer, groups)
+        return TRANSFORMER_LAYERS[type(layer)](**layer.get_config(), head_groups=configs)
 
     names = ", ".join(sorted({type(layer).__name__ for layer in model.layers}))
     return _with_replacements(
         model,
         found,
         replacement,
-        "The model must call keras.layers.MultiHeadAttention directly, not inside another layer. "
-        f"Its layers are: {names}",
+        f"The model must call a layer of {', '.join(cls.__name__ for cls in REPLACED)} directly, "
+        f"not inside another layer. Its layers are: {names}",
     )
 
 
 def restore_graph(model):
-    """Returns a copy of a model with Keras's attention instead of this package's.
+    """Returns a copy of a model with Keras's or KerasHub's attention instead of this package's.
 
     Args:
         model: a functional or `Sequential` model.
@@ -57,18 +68,20 @@ def restore_graph(model):
 
     Raises:
         ValueError: if `adapt_graph` cannot have made the model, because it does not call
-            `rt_keras.layers.MultiHeadAttention`, or with options that Keras's layer lacks.
+            `rt_keras.layers.MultiHeadAttention` or KerasHub's layers with other heads, or with
+            options that Keras's layer lacks.
     """
+    ours = (MultiHeadAttention, OtherHeads)
     return _with_replacements(
         model,
-        layers_inside(model, MultiHeadAttention),
-        lambda layer: _keras_own(layer) if isinstance(layer, MultiHeadAttention) else None,
+        layers_inside(model, ours),
+        lambda layer: _original(layer) if isinstance(layer, ours) else None,
         f"{model.name} was not made by adapt(); there is nothing to restore",
     )
 
 
 def _with_replacements(model, attention, replacement, message):
-    """Returns a copy of a model in which other layers with the same kernels replace some layers.
+    """Returns a copy of a model in which other layers with the same weights replace some layers.
 
     Raises a ValueError with the message unless the graph calls attention, and all of it directly.
     """
@@ -84,13 +97,13 @@ def _with_replacements(model, attention, replacement, message):
             copies[id(layer)] = layer, new
         return copies[id(layer)][1]
 
-    made = copy_of(model) if attention else None
-    if not attention or any(id(layer) not in copies for layer in attention):
+    made = copy_of(model) if attention and _is_graph(model) else None
+    if made is None or any(id(layer) not in copies for layer in attention):
         raise ValueError(message)
     copy_settings(model, made)
     for old, new in copies.values():
         if type(new) is not type(old):
-            copy_kernels(old, new)
+            _copy_weights(old, new)
         # The graph also contains operations, such as sums.
         elif isinstance(old, keras.Layer) and not _is_graph(old):
             _copy_state(old, new)
@@ -125,6 +138,20 @@ def _copied_graph(model, copy_of):
     return made
 
 
+def _attention_of(layer):
+    """Returns the self-attention of one of KerasHub's layers, or the given attention."""
+    return getattr(layer, SELF_ATTENTION, layer)
+
+
+def _copy_weights(source, target):
+    """Copies the weights of a layer to one with other heads."""
+    copy_kernels(_attention_of(source), _attention_of(target))
+    for weight, copy in weight_pairs(source, target):
+        # The others are kernels of attention.
+        if weight.shape == copy.shape:
+            copy.assign(weight)
+
+
 def _copy_state(source, target):
     """Copies the weights of a layer, its vocabularies, and what it computes from them."""
     target.set_weights(source.get_weights())
@@ -141,37 +168,45 @@ def _ours(layer, groups):
     config = layer.get_config()
     allowed = {"attention_axes": (None, (1,)), "sliding_window": (None,), "use_gate": (False,)}
     for name, values in allowed.items():
-        if config[name] not in values:
+        if config.get(name, values[0]) not in values:
             raise ValueError(
                 f"{layer.name} has {name}={config[name]!r}, which MultiHeadAttention does not "
                 "support"
             )
-    output_shape = config["output_shape"]
+    output_shape = config.get("output_shape")
     if output_shape is not None and len(output_shape) != 1:
         raise ValueError(f"{layer.name} has output_shape={output_shape}; it must have one axis")
     return MultiHeadAttention(
         groups,
-        key_dim=config["key_dim"],
-        value_dim=config["value_dim"],
+        key_dim=config.get("key_dim", config.get("head_dim")),
+        value_dim=config.get("value_dim", config.get("head_dim")),
+        num_key_value_heads=config.get("num_key_value_heads"),
         output_shape=None if output_shape is None else output_shape[0],
         **_shared(config),
     )
 
 
-def _keras_own(layer):
+def _original(layer):
     config = layer.get_config()
-    others = ("use_head_dense", "num_key_value_heads", "rotary_embedding", "num_global_tokens")
-    for name in (*others, "conv_kernel_size"):
+    if isinstance(layer, OtherHeads):
+        del config["head_groups"]
+        return type(layer).__bases__[-1](**config)
+    grouped, output_shape = config["num_key_value_heads"], config["output_shape"]
+    depth = layer.query_dense.units // layer.num_heads
+    value_dim = layer.value_dense.units // (grouped or layer.num_heads)
+    others = ("use_head_dense", "rotary_embedding", "num_global_tokens", "conv_kernel_size")
+    if grouped and (output_shape or value_dim != depth):
+        others += ("num_key_value_heads",)
+    for name in others:
         if config[name]:
             raise ValueError(
                 f"{layer.name} was not made by adapt(): it has {name}={getattr(layer, name)!r}"
             )
+    shared = _shared(config)
+    if grouped:
+        return keras.layers.GroupQueryAttention(depth, layer.num_heads, grouped, **shared)
     return keras.layers.MultiHeadAttention(
-        layer.num_heads,
-        key_dim=layer.query_dense.units // layer.num_heads,
-        value_dim=layer.value_dense.units // layer.num_heads,
-        output_shape=config["output_shape"],
-        **_shared(config),
+        layer.num_heads, depth, value_dim=value_dim, output_shape=output_shape, **shared
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import rt_keras
-from rt_keras.keras_internals import part_of
+from rt_keras.keras_internals import SELF_ATTENTION, part_of
 from rt_keras.layers import (
     FullHeads,
     LocalHeads,
@@ -16,6 +16,7 @@ from rt_keras.layers import (
     TransformerBlock,
 )
 from rt_keras.models.adapted.backbones import attention_layers
+from rt_keras.models.adapted.graphs import ATTENTION
 from tests.models.adapted.checks import FAMILIES, make_backbone, make_inputs, outputs_of
 
 SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, use_query_key_norm=False)]
@@ -157,6 +158,49 @@ def test_functional_models_have_their_attention_replaced(tmp_path):
     np.testing.assert_allclose(rt_keras.restore(loaded)(data), model(data), atol=1e-6)
 
 
+BLOCK = {"intermediate_dim": 6, "num_heads": 4, "name": "own", "dtype": "float64"}
+BLOCK |= {"normalize_first": True, "activation": "gelu", "layer_norm_epsilon": 0.1, "dropout": 0.5}
+# Calls of layers that have other arguments than Keras's attention, with a padding mask.
+CALLS = {
+    "grouped": lambda x, mask: keras.layers.GroupQueryAttention(
+        3, 4, 2, dropout=0.5, use_bias=False, activity_regularizer="l2", name="own"
+    )(x, x, attention_mask=mask[:, None], use_causal_mask=True),
+    "encoder": lambda x, mask: keras_hub.layers.TransformerEncoder(**BLOCK)(x, padding_mask=mask),
+    "decoder": lambda x, mask: keras_hub.layers.TransformerDecoder(**BLOCK)(
+        x, x + 1, decoder_padding_mask=mask, encoder_padding_mask=mask
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_other_layers_have_their_attention_replaced(call, tmp_path):
+    inputs = keras.Input([None, 8]), keras.Input([None], dtype="bool")
+    model = keras.Model(inputs, call(*inputs))
+    rng, mask = np.random.default_rng(0), np.arange(12) < [[12], [7]]
+    data = rng.normal(size=[2, 12, 8]).astype("float32"), mask
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    part_of(
+        getattr(model.get_layer("own"), SELF_ATTENTION, model.get_layer("own")), "key_dense"
+    ).trainable = False
+    adapted = [
+        rt_keras.adapt(model, [x]) for x in (FullHeads(4), LocalHeads(4, 12), LocalHeads(4, 1))
+    ]
+    differences = [np.abs(made(data) - model(data))[mask].max() for made in adapted]
+    assert max(differences[:2]) < 1e-5 < 1e-2 < differences[2]
+    full = adapted[0]
+    np.testing.assert_allclose(sum(full.losses), sum(model.losses), rtol=1e-6)
+    full.compile("sgd", "mse", run_eagerly=True)
+    full.train_on_batch(data, full(data) + 1)
+    full.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(data), full(data))
+    restored = rt_keras.restore(full)
+    np.testing.assert_allclose(restored(data), full(data), atol=1e-5)
+    assert restored.get_layer("own").get_config() == model.get_layer("own").get_config()
+    assert [x.trainable for x in restored.weights] == [x.trainable for x in model.weights]
+
+
 def bind(layer, dense):
     """Sets what constructors do not know: freezes a layer except one dense layer inside."""
     layer.trainable, dense.trainable = False, True
@@ -238,11 +282,15 @@ def test_a_model_may_keep_its_length(family, options):
     np.testing.assert_allclose(outputs_of(kept, inputs), outputs_of(original, inputs), atol=1e-5)
 
 
-def graph_of(layer):
+class OwnEncoder(keras_hub.layers.TransformerEncoder):
+    """An encoder whose own code would be lost."""
+
+
+def graph_of(layer, **options):
     """Returns a functional model of an attention layer, or of another layer."""
     inputs = keras.Input([None, 8])
-    attention = isinstance(layer, (keras.layers.MultiHeadAttention, MultiHeadAttention))
-    return keras.Model(inputs, layer(inputs, inputs) if attention else layer(inputs))
+    attention = isinstance(layer, (*ATTENTION, MultiHeadAttention))
+    return keras.Model(inputs, layer(*[inputs] * (2 if attention else 1), **options))
 
 
 class Own(keras.Model):
@@ -266,7 +314,11 @@ WRONG = {
     "adapted": lambda: rt_keras.adapt(make_backbone("Bert"), [FullHeads(4)]),
     "albert": lambda: keras_hub.models.AlbertBackbone(20, 1, 2, 8, 8, 8, max_sequence_length=8),
     "dense": lambda: graph_of(keras.layers.Dense(8)),
-    "encoder": lambda: graph_of(keras_hub.layers.TransformerEncoder(8, 2)),
+    "own encoder": lambda: graph_of(OwnEncoder(8, 4, name="x")),
+    "not causal": lambda: graph_of(
+        keras_hub.layers.TransformerDecoder(8, 4, name="x"), use_causal_mask=False
+    ),
+    "gate": lambda: graph_of(keras.layers.GroupQueryAttention(4, 4, 4, use_gate=True, name="x")),
     "graph": lambda: graph_of(keras.layers.MultiHeadAttention(4, 2)),
     "biases": lambda: make_backbone("SmolLM3", attention_bias=True),
     "partly rotary": lambda: make_backbone("SmolLM3", partial_rotary_factor=0.5),
@@ -282,7 +334,14 @@ SHARED = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, share_qk=True)]
     [
         ("adapted", {}, "is already adapted"),
         ("albert", {}, "attention of AlbertBackbone cannot be replaced. Supported: Bert"),
-        ("dense", {}, "must call keras.layers.MultiHeadAttention directly.*: Dense"),
+        (
+            "dense",
+            {},
+            "must call .* MultiHeadAttention, Group.*TransformerDecoder directly.*: Dense",
+        ),
+        ("own encoder", {}, "x would lose the methods of OwnEncoder"),
+        ("not causal", {}, "x with other heads takes use_causal_mask=True only"),
+        ("gate", {}, "x has use_gate=True, which MultiHeadAttention does not support"),
         ("lora", {}, "self_attention_layer has LoRA, whose weights have other axes"),
         ("own", {}, "A copy of own would lose the methods of Own"),
         ("graph", {"head_groups": LocalHeads(4, 2)}, r"list of .*\[LocalHeads.*: .*<LocalHeads"),
@@ -308,7 +367,7 @@ def test_what_cannot_be_adapted_is_refused(model, options, message):
         (lambda: with_lora(WRONG["adapted"]()), "has LoRA.* Save and load the model"),
         (lambda: own(rotary_embedding=keras_hub.layers.RotaryEmbedding()), "it has rotary_emb"),
         (lambda: own(use_head_dense=True), "not made by adapt..: it has use_head_dense=True"),
-        (lambda: own(num_key_value_heads=2), "it has num_key_value_heads=2"),
+        (lambda: own(num_key_value_heads=2, value_dim=2), "it has num_key_value_heads=2"),
         (lambda: own(conv_kernel_size=2), "it has conv_kernel_size=2"),
         (lambda: own(num_global_tokens=1), "it has num_global_tokens=1"),
     ],

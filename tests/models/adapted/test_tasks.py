@@ -125,7 +125,7 @@ def test_heads_without_a_cache_do_not_generate():
     inputs, prefix = make_prompts(task)
     with pytest.raises(ValueError, match="needs heads that decode with a cache"):
         generate(task, inputs, prefix)
-    with pytest.raises(ValueError, match="takes no cache of the original model"):
+    with pytest.raises(ValueError, match="takes no self_attention_cache of the original model"):
         task.backbone.transformer_layers[0](
             np.zeros([1, 1, 16], "float32"),
             self_attention_cache=np.zeros([1, 2, 4, 4, 4], "float32"),
