@@ -106,7 +106,7 @@ class AttentionCall:
         found, first = [], 0
         for group, (query, _, key), options in self.groups:
             if group.has_centroids:
-                masks = {name: options[name] for name in ("query_mask", "key_mask")}
+                masks = {x: options.get(x) for x in ("query_mask", "key_mask", "documents")}
                 sources = group.clustered_vectors(query=query, key=key, **masks)
                 clusters = {name: _nearest(group, *source) for name, source in sources.items()}
                 found.append((group, first, clusters))

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
+from rt_keras.layers.document_caches import read_documents
 from rt_keras.layers.dropout import draw_seed
 from rt_keras.layers.projections import ROLES
 from rt_keras.ops.blocks import size
@@ -81,7 +83,9 @@ class CachedAttention:
             caches.append(cache)
         return self._merge(outputs), self._joined(caches, last)
 
-    def call_with_cache(self, inputs, cache, position, count=None, training=False):
+    def call_with_cache(
+        self, inputs, cache, position, count=None, training=False, segment_ids=None
+    ):
         """Computes causal self-attention of the next positions, given the cache.
 
         Args:
@@ -91,12 +95,16 @@ class CachedAttention:
             count: int `[batch]` or None, number of positions that are not padding; the padding
                 follows them. None for all. Defaults to None.
             training: bool, whether to apply dropout and collect statistics. Defaults to False.
+            segment_ids: int `[batch, length]` or None, the document of each position, as in a call.
+                `position` counts those of a row's first document alone, which begins with the chunk
+                if it is 0. Each of the others begins with an empty cache. Defaults to None.
 
         Returns:
-            `[batch, length, output_shape]`, and the cache that includes these positions.
+            `[batch, length, output_shape]`, and the cache that includes these positions, with
+            `segment_ids` those of each row's last document.
 
         Raises:
-            ValueError: if the cache is from another layer.
+            ValueError: if the cache is from another layer, or `segment_ids` are given in training.
 
         >>> import keras
         >>> from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
@@ -116,6 +124,8 @@ class CachedAttention:
             )
         if inputs.shape[1] == 0:
             return self._no_outputs(inputs), cache
+        if segment_ids is not None:
+            return self._read_documents(inputs, cache, position, count, training, segment_ids)
         outputs, caches, last = [], [], {}
 
         def convolve(role, x):
@@ -131,6 +141,20 @@ class CachedAttention:
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), self._joined(caches, last)
+
+    def _read_documents(self, inputs, cache, position, count, training, segment_ids):
+        if training:
+            raise wrong_value("training", "False with segment_ids and a cache", training)
+        return read_documents(
+            self.call_with_cache,
+            inputs,
+            cache,
+            self.new_cache(size(inputs, 0), 1),
+            position=position,
+            segment_ids=segment_ids,
+            count=count,
+            by_position=not all(group.reads_chunks for group in self.head_groups),
+        )
 
     def _no_outputs(self, inputs):
         shape = self.compute_output_shape(inputs.shape, inputs.shape)

@@ -97,12 +97,13 @@ class Centroids:
             self._warn_once()
             self._collect(members)
 
-    def clustered_vectors(self, *, query, key, query_mask, key_mask):
+    def clustered_vectors(self, *, query, key, query_mask, key_mask, documents=None):
         """Returns the vectors that belong to clusters, before normalization.
 
         Args:
             query, key: the query and key of a call.
             query_mask, key_mask: bool `[batch, length]`, False for padding; or None.
+            documents: int `[batch, length]`, documents in a row; or None. Defaults to None.
 
         Returns:
             A dictionary with "queries" and, if keys are clustered separately, "keys". The values

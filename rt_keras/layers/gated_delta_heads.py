@@ -72,6 +72,7 @@ class GatedDeltaHeads(HeadGroup):
     takes_rotary_embedding = False
     cached_decoding = True
     reads_chunks = True
+    separates_documents = True
     returns_attention_scores = False
 
     def __init__(self, num_heads, block_size=64, kernel_size=4, **kwargs):
@@ -99,13 +100,25 @@ class GatedDeltaHeads(HeadGroup):
             name="output_scale", shape=(self.value_depth,), initializer="ones", autocast=False
         )
 
-    def attend(self, *, causal, dropout, seed, query_mask, key_mask, gates=None, **vectors):
+    def attend(
+        self,
+        *,
+        causal,
+        dropout,
+        seed,
+        query_mask,
+        key_mask,
+        gates=None,
+        documents=None,
+        **vectors,
+    ):
         masks = {"query": query_mask, "key": key_mask, "value": key_mask}
         output = gated_delta_rule(
-            **self._arguments(vectors, gates, masks),
+            **self._arguments(vectors, gates, masks, documents=documents),
             block_size=self.block_size,
             query_mask=query_mask,
             key_mask=key_mask,
+            documents=documents,
         )
         return self._gated(output, gates)
 
@@ -142,7 +155,7 @@ class GatedDeltaHeads(HeadGroup):
         )
         return self._gated(output, gates), self._after(cache, state, vectors, count)
 
-    def _arguments(self, vectors, gates, masks=None, cache=None):
+    def _arguments(self, vectors, gates, masks=None, cache=None, documents=None):
         """Returns the arguments of the rule.
 
         Args:
@@ -151,6 +164,7 @@ class GatedDeltaHeads(HeadGroup):
             masks: dictionary of their masks `[batch, length]` or None. Defaults to None, for no
                 masks.
             cache: the cache of the previous positions; None for the first ones. Defaults to None.
+            documents: int `[batch, length]`, documents in a row; or None. Defaults to None.
 
         Returns:
             A dictionary.
@@ -161,7 +175,9 @@ class GatedDeltaHeads(HeadGroup):
             )
         dtype, masks = accumulation_dtype(gates.dtype), masks or {}
         found = {
-            name: tf.nn.silu(self._convolved(name, x, masks.get(name), (cache or {}).get(name)))
+            name: tf.nn.silu(
+                self._convolved(name, x, masks.get(name), (cache or {}).get(name), documents)
+            )
             for name, x in vectors.items()
         }
         query, key = (_unit(tf.cast(found[name], dtype)) for name in ("query", "key"))
@@ -175,12 +191,12 @@ class GatedDeltaHeads(HeadGroup):
             "beta": tf.sigmoid(beta),
         }
 
-    def _convolved(self, name, x, mask, before):
+    def _convolved(self, name, x, mask, before, documents):
         x, before = (repeat_heads(y, self.num_heads) for y in (x, before))
         if self.kernel_size == 1:
             return x
         kernel = tf.convert_to_tensor(getattr(self, f"{name}_kernel"))
-        return causal_convolution(x, kernel, mask=mask, before=before)
+        return causal_convolution(x, kernel, mask=mask, before=before, documents=documents)
 
     def _gated(self, output, gates):
         """Normalizes the outputs of the rule, and multiplies them by the output gates."""

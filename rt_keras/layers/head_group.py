@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.cached_heads import CachedHeads
+from rt_keras.layers.each_document import attend_to_each
 from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.ops.blocks import repeat_heads
@@ -57,6 +58,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             `takes_global_tokens`.
         gates: `[batch, heads, queries, gates]`; see `num_gates`. Defaults to None, for kinds
             without gates.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, which do
+            not see one another; or None.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -99,6 +102,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     groups_queries = False
     # Whether the group supports any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
+    # Whether `attend` takes `documents`. Otherwise, it is called for one after the other.
+    separates_documents = False
     # Whether attention, a step and a chunk can return the logsumexp of the logits, which merges
     # global tokens into the softmax; and whether these logits use layer-normalized queries and
     # keys.
@@ -238,6 +243,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         training=None,
         global_tokens=None,
         gates=None,
+        documents=None,
     ):
         self._check_call(attention_mask, use_causal_mask)
         if self.share_qk:
@@ -255,6 +261,11 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if global_tokens is not None:
             options["use_query_key_norm"] = self.has_query_key_norm
             attend = functools.partial(global_attention, self.attend, global_tokens)
+        if documents is not None:
+            masks = {**masks, "documents": documents}
+            options["documents"] = documents
+            if not self.separates_documents:
+                attend = functools.partial(attend_to_each, self)
         inputs, dropout = {"query": query, "key": key, "value": value}, dropout if training else 0.0
         output = attend(**inputs, causal=use_causal_mask, dropout=dropout, seed=seed, **options)
         if training:
@@ -302,7 +313,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             own[name] = tf.convert_to_tensor(x) if isinstance(x, keras.Variable) else x
         return self.attention_op(**own, **self.tables(), **arguments)
 
-    def after_attention(self, *, query, key, value, query_mask, key_mask):
+    def after_attention(self, *, query, key, value, query_mask, key_mask, documents=None):
         """Hook for the rest of a training step, such as collecting statistics."""
 
     def tables(self):

@@ -71,6 +71,7 @@ class Heads(Centroids, HeadGroup):
     needs_causal_mask = _of_any("needs_causal_mask")
     takes_causal_mask = _of_all("takes_causal_mask")
     takes_attention_mask = _of_all("takes_attention_mask")
+    separates_documents = _of_all("separates_documents")
     takes_global_tokens = _of_all("takes_global_tokens")
     cached_decoding = _of_all("cached_decoding")
     cached_cross_attention = _of_all("cached_cross_attention")
@@ -158,10 +159,10 @@ class Heads(Centroids, HeadGroup):
         if self.has_centroids:
             self.learn(**{k: v for k, v in arguments.items() if k != "value"})
 
-    def clustered_vectors(self, *, query, query_mask, **keys):
+    def clustered_vectors(self, *, query, query_mask, documents=None, **keys):
         with_centroids = self._sets_with_centroids[0]
         if isinstance(with_centroids, Cluster):
-            query = with_centroids.routed_query(self, query, query_mask)
+            query = with_centroids.routed_query(self, query, query_mask, documents=documents)
         return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
 
     def prefill_cache(self, *, max_length, **arguments):

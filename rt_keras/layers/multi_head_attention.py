@@ -11,11 +11,13 @@ from rt_keras.layers.attention_masks import check_attention_mask, split_attentio
 from rt_keras.layers.attention_scores import attention_scores, check_scores
 from rt_keras.layers.cached_attention import CachedAttention
 from rt_keras.layers.dropout import draw_seed
+from rt_keras.layers.each_document import check_documents
 from rt_keras.layers.global_tokens import check_global_mask, check_global_tokens
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.projections import Projections
 from rt_keras.layers.saved_arguments import saved_arguments, store_arguments, with_layers
+from rt_keras.ops.documents import number_documents, positions_in_documents
 from rt_keras.ops.global_tokens import find_global_tokens
 
 # Functions that receive each layer called in this thread, with the arguments of each group's call;
@@ -112,6 +114,14 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             relative positions. In causal attention, global tokens also attend to no later position.
             If a sequence has more than `num_global_tokens`, compiled functions use the first ones;
             otherwise an error is raised.
+        segment_ids: int `[batch, length]` or None, in self-attention. Documents that share a row
+            are runs of equal ids, and attend to themselves alone: outputs equal those of a row for
+            each document. `RandomHeads` draw keys by the length of the row. Heads that
+            choose keys from whole sequences, and some unions, attend to one document after the
+            other, which costs as much as a row for each; see `HeadGroup.separates_documents`. They
+            cannot be combined with `global_mask`.
+        positions: int `[batch, length]` or None, the positions that `rotary_embedding` uses.
+            Defaults to those in the row, or in its document with `segment_ids`.
 
     Returns:
         `[batch, queries, output_shape]`, and the attention weights if requested.
@@ -120,7 +130,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         ValueError: if `head_groups` is not a list of head groups, an argument is out of range, the
             number of heads does not divide the features, a group does not support a mask, global
             tokens or attention weights, there are more than `num_global_tokens` global tokens, or
-            heads that share keys belong to different groups or use queries as keys.
+            heads that share keys belong to different groups or use queries as keys, or if
+            `segment_ids` are given in cross-attention or with global tokens.
 
     Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2;
     grouped-query attention: Ainslie et al. 2023, GQA; rotary embeddings: Su et al. 2021, RoFormer;
@@ -243,6 +254,8 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         training=None,
         use_causal_mask=False,
         global_mask=None,
+        segment_ids=None,
+        positions=None,
     ):
         if return_attention_scores:
             check_scores(self.head_groups)
@@ -255,8 +268,13 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             "key_mask": _all_of(value_mask, key_mask, of_keys),
             "use_causal_mask": use_causal_mask,
         }
-        convolve = self._convolve_with(options["query_mask"], options["key_mask"])
-        handed_out = self._hand_out(*self._project(query, key, value, convolve=convolve))
+        if segment_ids is not None:
+            check_documents(segment_ids, query, key, global_mask)
+            options["documents"] = documents = number_documents(segment_ids)
+            positions = positions_in_documents(documents) if positions is None else positions
+        convolve = self._convolve_with(**options)
+        start = 0 if positions is None else positions
+        handed_out = self._hand_out(*self._project(query, key, value, start, convolve))
         outputs, scores = [], []
         if global_mask is not None:
             check_global_mask(global_mask, self.num_global_tokens, query, value, of_pairs)

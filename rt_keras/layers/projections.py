@@ -133,18 +133,20 @@ class Projections:
     def _convolution_of(self, role):
         return getattr(self, f"{role}_convolution")
 
-    def _convolve_with(self, query_mask, key_mask):
+    def _convolve_with(self, query_mask, key_mask, documents=None, **_):
         """Returns the function that convolves queries, keys or values of whole sequences."""
         masks = {"query": query_mask, "key": key_mask, "value": key_mask}
-        return lambda role, x: self._convolution_of(role)(x, mask=masks[role])
+        return lambda role, x: self._convolution_of(role)(
+            x, mask=masks[role], documents=documents
+        )
 
     def _project(self, query, key, value, start=0, convolve=None):
         """Computes the queries, keys and values of all heads; None for inputs that are None.
 
         Args:
             query, key, value: `[batch, length, features]`, or None.
-            start: int scalar or `[batch]`, the position of the first queries and keys. Defaults to
-                0.
+            start: int scalar or `[batch]`, the position of the first queries and keys; or their
+                positions, `[batch, length]`. Defaults to 0.
             convolve: function of a role and its vectors `[batch, length, heads * depth]`; returns
                 them convolved. Used only with `conv_kernel_size`. Defaults to None.
         """
@@ -180,7 +182,10 @@ class Projections:
         """Rotates queries or keys `[batch, length, heads, depth]` by their positions."""
         if self.rotary_embedding is None:
             return x
-        return tf.cast(self._turned(x, places_of_rows(start, tf.range(size(x, 1)))), x.dtype)
+        positions = tf.convert_to_tensor(start)
+        if positions.shape.rank < 2:
+            positions = places_of_rows(positions, tf.range(size(x, 1)))
+        return tf.cast(self._turned(x, positions), x.dtype)
 
     def _turned(self, x, positions):
         """Returns vectors `[batch, length, heads, depth]` rotated at the given positions."""

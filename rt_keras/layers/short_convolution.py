@@ -23,6 +23,8 @@ class ShortConvolution(SameShape):
         inputs: `[batch, length, features]`.
         mask: bool `[batch, length]`, False for padding, which counts as 0 in the sum. Keras sets it
             to the mask of `inputs`.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, whose sums
+            have no vectors of other documents; or None.
 
     Returns:
         `[batch, length, features]`.
@@ -52,13 +54,13 @@ class ShortConvolution(SameShape):
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer="zeros")
         self.built = True
 
-    def call(self, inputs, mask=None):
-        return inputs + self._sums(inputs, mask=mask)
+    def call(self, inputs, mask=None, documents=None):
+        return inputs + self._sums(inputs, mask=mask, documents=documents)
 
-    def _sums(self, inputs, mask=None, before=None):
+    def _sums(self, inputs, before=None, **options):
         before = None if before is None else before[:, None]
         kernel = tf.convert_to_tensor(self.kernel)[None]
-        return causal_convolution(inputs[:, None], kernel, mask=mask, before=before)[:, 0]
+        return causal_convolution(inputs[:, None], kernel, before=before, **options)[:, 0]
 
     def new_cache(self, batch):
         """Returns the cache before the first position.

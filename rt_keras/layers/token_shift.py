@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.same_shape import SameShape
+from rt_keras.ops.documents import positions_in_documents
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -24,6 +25,8 @@ class TokenShift(SameShape):
         inputs: `[batch, length, width]`.
         mask: bool `[batch, length]`, False for padding, whose features are shifted as 0. Keras sets
             it to the mask of `inputs`.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, whose first
+            positions follow zeros; or None.
 
     Returns:
         `[batch, length, width]`.
@@ -35,13 +38,16 @@ class TokenShift(SameShape):
     [[[0.0, 0.0], [2.0, 1.0], [4.0, 3.0]]]
     """
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs, mask=None, documents=None):
         half = inputs.shape[-1] // 2
         before = inputs[..., half:]
         if mask is not None:
             before = tf.where(tf.cast(mask, tf.bool)[..., None], before, tf.zeros_like(before))
         # Padding precedes slicing, since the sequence may be empty.
         before = tf.pad(before, [[0, 0], [1, 0], [0, 0]])[:, :-1]
+        if documents is not None:
+            begins = positions_in_documents(documents)[..., None] == 0
+            before = tf.where(begins, tf.zeros_like(before), before)
         return tf.concat([inputs[..., :half], before], axis=-1)
 
     def make_cache(self, inputs, count):

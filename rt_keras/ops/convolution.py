@@ -1,11 +1,14 @@
 """A short depthwise causal convolution over the positions."""
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.ops.blocks import pad_axis, places_of_rows, size, sizes, take_places
+from rt_keras.ops.documents import positions_in_documents
 
 
-def causal_convolution(x, kernel, *, mask=None, before=None):
+def causal_convolution(x, kernel, *, mask=None, before=None, documents=None):
     """Computes a depthwise causal convolution: a weighted sum of each vector and those before it.
 
     ```
@@ -18,6 +21,8 @@ def causal_convolution(x, kernel, *, mask=None, before=None):
         mask: bool `[batch, length]`, False for padding, which counts as 0; or None.
         before: `[batch, heads, width - 1, depth]`, the vectors before the first position. Defaults
             to None, for zeros.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, to leave
+            out other documents; or None. Defaults to None.
 
     Returns:
         `[batch, heads, length, depth]`, in the dtype of `x`.
@@ -35,28 +40,39 @@ def causal_convolution(x, kernel, *, mask=None, before=None):
         x = pad_axis(x, 2, width - 1, 0)
     else:
         x = tf.concat([tf.cast(before, x.dtype), x], axis=2)
-    return _convolved(x, kernel)
+    return _convolved(x, kernel, documents)
 
 
-@tf.custom_gradient
-def _convolved(x, kernel):
+def _convolved(x, kernel, documents):
     """Computes the convolution of `x`, which starts `width - 1` positions before the output."""
     width = kernel.shape[1]
     length = size(x, 2) - width + 1
 
-    def gradients(upstream):
+    def inside(parts):
+        """Sets what comes from another document to 0, in terms with distances from 0."""
+        if documents is None:
+            return parts
+        place = positions_in_documents(documents)[:, None, :, None]
+        return [tf.where(place >= i, x, tf.zeros_like(x)) for i, x in enumerate(parts)]
+
+    def weighted_sum(x, kernel):
+        parts = inside(_shifts(x, length, reversed(range(width))))
+        return _weighted(parts, kernel), functools.partial(gradients, parts)
+
+    def gradients(parts, upstream):
         # Sums over positions are products with ones, and no slice has a gradient: this is four
         # times as fast on a CPU.
         ones = tf.ones([length], upstream.dtype)
         of_kernel = [
             tf.reduce_sum(tf.einsum("n,bhnd->bhd", ones, part * upstream), axis=0)
-            for part in _shifts(x, length, reversed(range(width)))
+            for part in parts
         ]
-        padded = tf.pad(upstream, [[0, 0], [0, 0], [width - 1, width - 1], [0, 0]])
-        of_x = _weighted(_shifts(padded, size(x, 2), range(width)), kernel)
-        return of_x, tf.stack(of_kernel, axis=1)
+        sides = [[0, 0], [0, 0], [width - 1, width - 1], [0, 0]]
+        padded = [tf.pad(part, sides) for part in inside([upstream] * width)]
+        shifted = [_shifts(part, size(x, 2), [i])[0] for i, part in enumerate(padded)]
+        return _weighted(shifted, kernel), tf.stack(of_kernel, axis=1)
 
-    return _weighted(_shifts(x, length, reversed(range(width))), kernel), gradients
+    return tf.custom_gradient(weighted_sum)(x, kernel)
 
 
 def _shifts(x, length, starts):

@@ -28,6 +28,7 @@ def full_attention(
     query_mask=None,
     key_mask=None,
     attention_mask=None,
+    documents=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -52,6 +53,8 @@ def full_attention(
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, True for
             keys that a query may see; or None. All axes but that of the queries may be of size 1.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, which do
+            not see one another; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to ±m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -76,7 +79,7 @@ def full_attention(
     keys = size(key, 2)
     query *= query.shape[-1] ** -0.5
     if runs_on_cpu_kernels() and attention_mask is None and relative_embeddings is None:
-        spans = Spans(causal=causal)
+        spans = Spans(causal=causal, numbers=documents)
         found = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
         return found if return_logsumexp else found[0]
     # An unknown batch counts as one row.
@@ -98,6 +101,8 @@ def full_attention(
         )
     if key_mask is not None:
         whole["key_mask"] = tf.cast(key_mask, tf.bool)
+    if documents is not None:
+        sliced["documents"], whole["documents_of_keys"] = in_blocks(documents[:, None]), documents
     if relative_embeddings is not None:
         whole["relative_embeddings"] = tf.convert_to_tensor(relative_embeddings)
     if dropout:
@@ -141,6 +146,8 @@ def _attend_block(block, causal, dropout):
         allowed &= tf.expand_dims(block["query_mask"], -1)
     if "attention_mask" in block:
         allowed &= block["attention_mask"]
+    if "documents" in block:
+        allowed &= block["documents"][..., None] == block["documents_of_keys"][:, None, None]
     bias = None
     if "relative_embeddings" in block:
         table = block["relative_embeddings"]

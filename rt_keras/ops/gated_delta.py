@@ -18,6 +18,7 @@ def gated_delta_rule(
     block_size=64,
     query_mask=None,
     key_mask=None,
+    documents=None,
     initial_state=None,
     return_state=False,
 ):
@@ -54,6 +55,8 @@ def gated_delta_rule(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which does not change the state; or
             None.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, each of
+            which begins with a state of zeros; or None. Defaults to None.
         initial_state: `[batch, heads, depth, value_depth]`, the state before the first position.
             Defaults to None, for zeros.
         return_state: bool, whether to also return the state after the last position. Defaults to
@@ -94,7 +97,10 @@ def gated_delta_rule(
         move_axis(split_blocks(tf.cast(x, dtype), count, block_size), 2, 0)
         for x in (query, key, value, log_decay, beta)
     )
-    output, state = _by_blocks(*blocks, state)
+    if documents is not None:
+        # [blocks, batch, 1, block_size]
+        documents = move_axis(split_blocks(documents[:, None], count, block_size), 2, 0)
+    output, state = _by_blocks(*blocks, state, documents)
     output = tf.cast(join_blocks(move_axis(output, 0, 2), length), value.dtype)
     if query_mask is not None:
         output = _where_real(query_mask, output)
@@ -109,13 +115,14 @@ def _where_real(mask, x):
     return tf.where(mask, x, tf.zeros_like(x))
 
 
-def _by_blocks(query, key, value, log_decay, beta, state):
+def _by_blocks(query, key, value, log_decay, beta, state, documents):
     """Computes the outputs of all blocks, and the state after the last one.
 
     Args:
         query, key, value: `[blocks, batch, heads, block_size, ...]`.
         log_decay, beta: `[blocks, batch, heads, block_size]`.
         state: `[batch, heads, depth, value_depth]`, before the first block.
+        documents: int `[blocks, batch, 1, block_size]`, or None.
 
     Returns:
         `[blocks, batch, heads, block_size, value_depth]`, and a tensor like `state`.
@@ -125,8 +132,16 @@ def _by_blocks(query, key, value, log_decay, beta, state):
     causal = places <= places[:, None]
     # Masked before exp(), which would overflow for later keys.
     between = tf.where(causal, sums[..., None] - sums[..., None, :], 0)
+    if documents is not None:
+        causal &= documents[..., None] == documents[..., None, :]
     between = tf.where(causal, tf.exp(between), 0)
     since_start, to_end = tf.exp(sums)[..., None], tf.exp(sums[..., -1:] - sums)[..., None]
+    if documents is not None:
+        # The state before a block is that of the last document before it.
+        last = documents[..., -1:]
+        before = tf.concat([documents[:1, ..., :1], last[:-1]], axis=0)
+        since_start = tf.where((documents == before)[..., None], since_start, 0)
+        to_end = tf.where((documents == last)[..., None], to_end, 0)
     beta = beta[..., None]
     products = between * tf.matmul(key, key, transpose_b=True)
     right = tf.concat([beta * value, beta * since_start * key], axis=-1)

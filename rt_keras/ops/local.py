@@ -18,6 +18,7 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.devices import runs_on_cpu_kernels
+from rt_keras.ops.documents import blocks_of_documents
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.lengths import of_one_length
 from rt_keras.ops.relative import window_bias
@@ -40,6 +41,7 @@ def local_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
+    documents=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -81,6 +83,9 @@ def local_attention(
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, which do
+            not see one another, and each of which begins with a block; or None. Blocks and keys
+            must be those of one sequence.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j, clipped to
             ±m. Distances in more than one dimension, or to keys in blocks of another size, are
             those between indices in N(i). None for no relative positions.
@@ -116,7 +121,11 @@ def local_attention(
     if key_block_size is None and not keys_before:
         query, value = of_one_length(query, value, WITHOUT_KEY_BLOCKS)
     lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
-    options = grid, look_back, causal, sliding_window, keys_before
+    numbers = None
+    if documents is not None:
+        look_back = per_dimension(look_back, (1,))[0]
+        numbers = blocks_of_documents(documents, block_size, look_back)
+    options = grid, look_back, causal, sliding_window, keys_before, numbers
     windows = LocalWindows(*lengths, *sizes, *options)
     if windows.have_all_keys(*lengths) and not dropout:
         return full_attention(
@@ -126,6 +135,7 @@ def local_attention(
             causal=causal,
             query_mask=query_mask,
             key_mask=key_mask,
+            documents=documents,
             relative_embeddings=relative_embeddings,
             return_logsumexp=return_logsumexp,
         )
@@ -139,7 +149,7 @@ def local_attention(
         windows,
         {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings},
-        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "numbers": numbers, "seed": seed},
         return_logsumexp,
     )
     return (found[0], found[1][..., 0]) if return_logsumexp else found
@@ -177,6 +187,7 @@ class LocalWindows:
         block_size, key_block_size, grid, look_back, causal, sliding_window: see
             `local_attention`.
         keys_before: int, see `local_attention`.
+        numbers: see `Spans`. Defaults to None.
 
     Raises:
         ValueError: if they cannot be combined; see `local_attention`.
@@ -193,6 +204,7 @@ class LocalWindows:
         causal,
         sliding_window=None,
         keys_before=0,
+        numbers=None,
     ):
         check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
         _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
@@ -204,7 +216,9 @@ class LocalWindows:
         # Number of blocks of keys before the first block of queries.
         self.first = keys_before // block_size
         self.causal, self.sliding_window = causal, sliding_window
-        self.look_back = per_dimension(look_back, self.grid)
+        self.numbers, self.seen_back = numbers, per_dimension(look_back, self.grid)
+        # Windows hold one more block if blocks may begin anywhere.
+        self.look_back = tuple(x + (numbers is not None) for x in self.seen_back)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
         # Index of the block's first position in its window.
         self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
@@ -214,15 +228,16 @@ class LocalWindows:
     def have_all_keys(self, length, keys):
         """Returns whether every query of a sequence of a known length sees all of its keys."""
         known = isinstance(length, int) and length == keys and len(self.grid) == 1
-        return known and self.sliding_window is None and self.grid[0] <= self.look_back[0] + 1
+        return known and self.sliding_window is None and self.grid[0] <= self.seen_back[0] + 1
 
     def spans(self):
         """Returns the `Spans` of keys, or None if windows are no spans of equal blocks."""
         if len(self.grid) > 1 or self.key_block_size != self.block_size:
             return None
         offset = self.first * self.block_size
-        sides = self.look_back[0], self.look_ahead[0]
-        return Spans(self.block_size, *sides, self.causal, self.sliding_window, offset)
+        sides = self.seen_back[0], 0 if self.causal else self.seen_back[0]
+        options = self.causal, self.sliding_window, offset, self.numbers
+        return Spans(self.block_size, *sides, *options)
 
     def of_queries(self, x):
         """Splits `[batch, heads, length, ...]` to `[batch, heads, blocks, block_size, ...]`."""
@@ -315,7 +330,10 @@ def _local_attention(arguments, windows, dropout, return_logsumexp):
     groups = heads // key_heads
     key, value = windows.of_keys(key), windows.of_keys(value)
     real = windows.real_keys(arguments)
-    query_mask = None
+    query_mask, numbers = None, arguments.get("numbers")
+    if numbers is not None:
+        # [batch, 1, blocks, window or block_size]
+        of_keys, of_queries = (x(numbers[:, None]) for x in (windows.of_keys, windows.of_queries))
     if "query_mask" in arguments:
         query_mask = windows.of_queries(tf.cast(arguments["query_mask"], tf.bool)[:, None])
 
@@ -326,9 +344,13 @@ def _local_attention(arguments, windows, dropout, return_logsumexp):
             allowed += (tf.tile(windows.not_later(rows, count), [groups, 1]),)
         if windows.sliding_window is not None:
             allowed += (tf.tile(windows.within_reach(rows, count), [groups, 1]),)
+        if numbers is not None:
+            distance = of_keys[..., None, seen] - of_queries[..., rows, None]
+            near = tf.abs(distance) <= windows.seen_back[0]
+            allowed += (tf.tile(near, [1, 1, 1, groups, 1]),)
         if query_mask is not None:
-            of_queries = tf.tile(query_mask[..., rows], [1, 1, 1, groups])
-            allowed += (tf.expand_dims(of_queries, -1),)
+            real_queries = tf.tile(query_mask[..., rows], [1, 1, 1, groups])
+            allowed += (tf.expand_dims(real_queries, -1),)
         bias = None
         if "relative_embeddings" in arguments:
             start = windows.start + (rows.start or 0)

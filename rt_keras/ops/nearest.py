@@ -36,6 +36,7 @@ def nearest_attention(
     use_query_key_norm=True,
     query_mask=None,
     key_mask=None,
+    documents=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -96,6 +97,8 @@ def nearest_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, which do
+            not see one another; or None. Only without a `block_size`.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to ±m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -156,7 +159,7 @@ def nearest_attention(
             "relative_embeddings": relative_embeddings,
             "scale": scale,
         },
-        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "documents": documents, "seed": seed},
         logits,
         (value.dtype, dtype) if return_logsumexp else value.dtype,
     )
@@ -182,7 +185,8 @@ def _attend(arguments, num_probes, local, use_query_key_norm, options):
     if are_one_list:
         value = repeat_heads(value, heads)
     options = {**options, "bound": bound, "seen": seen}
-    options |= {name: arguments.get(name) for name in ("relative_embeddings", "seed")}
+    names = "relative_embeddings", "seed", "documents"
+    options |= {name: arguments.get(name) for name in names}
     if are_one_list and key_mask is query_mask and num_probes == 1 and local is None:
         return attend_sorted(scaled, key, value, of_queries, options)
     if options["relative_embeddings"] is not None:
@@ -228,5 +232,9 @@ def _shifted(arguments, causal):
         seen = tf.ones([1, size(arguments["query"], 2)], tf.bool)
     if seen is not None:
         seen = shift_left(tf.cast(seen, tf.bool), 1)
+    documents = arguments.get("documents")
+    if documents is not None:
+        here = documents == shift_left(documents, 1)
+        seen = here if seen is None else seen & here
     found["value"] = shift_left(arguments["value"], 2)
     return found, seen

@@ -45,9 +45,11 @@ def attend_sorted(query, key, value, clusters, options):
     # Counted from the last cluster, so that padding and entries beyond both ends have 0.
     clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
     query = gather_rows(query, order, place)
-    per_block = {"query": query, "positions": order, "clusters": clusters}
-    per_block = {name: split_blocks(x, num_blocks, block_size) for name, x in per_block.items()}
     of_keys = {**sorted_keys(key, value, order, place, options), "key_clusters": clusters}
+    per_block = {"query": query, "positions": order, "clusters": clusters}
+    if "documents" in of_keys:
+        per_block["of_queries"] = of_keys["documents"]
+    per_block = {name: split_blocks(x, num_blocks, block_size) for name, x in per_block.items()}
     steps = tf.range(count * block_size) - tf.range(block_size)[:, None]
 
     def allowed(part, cut):

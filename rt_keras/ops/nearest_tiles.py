@@ -71,6 +71,9 @@ def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
         # A query that another tile computes has no keys here.
         "last": tf.where(stairs.here, stairs.of_sorted(last), 0),
     }
+    if options.get("documents") is not None:
+        of_queries = tf.gather(options["documents"], per_block["positions"], batch_dims=1)
+        per_block["of_queries"] = of_queries
     if options["shifted"]:
         own = tf.gather(tf.tile(key_place, [1, 1, probes]), stairs.entry, batch_dims=2)
         per_block["own"] = split_blocks(own, stairs.count, block_size)

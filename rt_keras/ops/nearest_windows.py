@@ -21,6 +21,9 @@ def sorted_keys(key, value, order, place, options):
     found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
     if options["relative_embeddings"] is not None:
         found["key_positions"] = _positions(order, options)
+    if options.get("documents") is not None:
+        documents = tf.broadcast_to(options["documents"][:, None], sizes(key)[:3])
+        found["documents"] = tf.gather(documents, order, batch_dims=2)
     if options.get("seen") is not None:
         seen = tf.broadcast_to(options["seen"][:, None], sizes(key)[:3])
         found["seen"] = tf.gather(seen, order, batch_dims=2)
@@ -38,8 +41,8 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
     """Computes attention of blocks of queries to windows of sorted keys, in chunks of blocks.
 
     Args:
-        per_block: dictionary of arguments `[batch, heads, blocks, ...]`: "query", "positions" and
-            those that `windows` and `allowed` need.
+        per_block: dictionary of arguments `[batch, heads, blocks, ...]`: "query", "positions",
+            with documents theirs as "of_queries", and those that `windows` and `allowed` need.
         of_keys: dictionary of the tensors that windows are cut from; see `sorted_keys`.
         windows: function of a tensor of `of_keys` and the arguments of a chunk of blocks. It
             returns their windows, `[batch, heads, blocks, keys, ...]`.
@@ -63,6 +66,8 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
                 part["query"], part["relative_embeddings"], part["positions"], cut["key_positions"]
             )
         masks = (allowed(part, cut),)
+        if "documents" in cut:
+            masks += (cut["documents"][..., None, :] == part["of_queries"][..., None],)
         if "seen" in cut:
             masks += (cut["seen"][..., None, :],)
         found = attend(

@@ -62,7 +62,7 @@ def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
     # Floats count exactly up to 2²⁴.
     here = others[..., None] == tf.range(num_clusters, dtype=others.dtype)
     counts = tf.reduce_sum(tf.cast(here, tf.float32), axis=4)
-    before = _sums_before(counts)
+    before = sums_before(counts)
     starts = _starts(before[:, :, :, -1] + counts[:, :, :, -1])
     before += starts[:, :, :, None, :-1]
     of_run = _look_up(before, own)
@@ -99,7 +99,7 @@ def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
     own, others = _runs(clusters, block_size), _runs(others, block_size)
     here = others[..., None] == tf.range(num_clusters, dtype=others.dtype)
     counts = tf.reduce_sum(tf.cast(here, tf.float32), axis=4)
-    before = _sums_before(pad_axis(counts, 3, 0, 1))
+    before = sums_before(pad_axis(counts, 3, 0, 1))
     starts = _starts(before[:, :, :, -1])
     blocks = size(counts, 3)
     rows = tf.clip_by_value(tf.range(blocks) + shift, 0, blocks)
@@ -150,7 +150,7 @@ def _look_up(table, clusters):
     return tf.reshape(tf.gather(table, index, batch_dims=3), shape)
 
 
-def _sums_before(x):
+def sums_before(x):
     """Computes sums over the rows before each row, `[batch, heads, lists, rows, columns]`.
 
     The sums are products with triangles of ones: XLA on a CPU unrolls a cumulative sum row by row.
@@ -163,7 +163,7 @@ def _sums_before(x):
     groups = ceil_div(rows, RUN_SIZE)
     x = pad_axis(x, 3, 0, groups * RUN_SIZE - rows)
     x = tf.reshape(x, [batch, heads, lists, groups, RUN_SIZE, columns])
-    before = _sums_before(tf.reduce_sum(x, axis=4))[..., None, :]
+    before = sums_before(tf.reduce_sum(x, axis=4))[..., None, :]
     before += tf.matmul(_triangle(RUN_SIZE), x)
     before = tf.reshape(before, [batch, heads, lists, groups * RUN_SIZE, columns])
     return before[:, :, :, :rows]

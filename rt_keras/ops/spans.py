@@ -19,6 +19,8 @@ class Spans(NamedTuple):
         causal: bool, whether it sees none of the later keys.
         sliding_window: int, maximum distance of the keys, plus one; or None.
         offset: int, position of the first query among the keys.
+        numbers: int `[batch, length]`, numbers of the blocks of queries and keys, in the place of
+            those by position; or None.
     """
 
     block_size: int | None = None
@@ -27,6 +29,7 @@ class Spans(NamedTuple):
     causal: bool = False
     sliding_window: int | None = None
     offset: int = 0
+    numbers: tf.Tensor | None = None
 
     def width(self, keys):
         """Returns the number of keys in the blocks that a query sees, of `keys` in all."""
@@ -39,6 +42,9 @@ class Spans(NamedTuple):
         if self.block_size is not None:
             start = (first // self.block_size - self.before) * self.block_size
             end = (last // self.block_size + self.after + 1) * self.block_size
+            if self.numbers is not None:
+                # Blocks may begin anywhere.
+                start, end = start - self.block_size, end + self.block_size
         if self.causal:
             end = tf.minimum(end, last + 1)
         return tf.maximum(start, 0), tf.minimum(end, keys)
@@ -50,10 +56,21 @@ class Spans(NamedTuple):
             masks.append(key <= query)
         if self.sliding_window is not None:
             masks.append(tf.abs(query - key) < self.sliding_window)
-        if not (self.block_size is None or is_one_block):
+        if not (self.block_size is None or is_one_block or self.numbers is not None):
             distance = key // self.block_size - query // self.block_size
-            masks += [distance >= -self.before, distance <= self.after]
+            masks += self._are_near(distance)
         return masks
+
+    def allowed_by_number(self, queries, first, end):
+        """Returns which keys from `first` to `end` queries see, `[batch, queries, keys]` masks."""
+        if self.numbers is None:
+            return []
+        # There may be padding after the last query.
+        of_queries = tf.gather(self.numbers, tf.minimum(queries, size(self.numbers, 1) - 1), axis=1)
+        return self._are_near(self.numbers[:, None, first:end] - of_queries[:, :, None])
+
+    def _are_near(self, distance):
+        return [distance >= -self.before, distance <= self.after]
 
 
 def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0, seed=None):
@@ -97,6 +114,8 @@ class _Tiles:
         is_one_block = block_size is None or block_size % self.tile == 0
         masks = self.spans.allowed(queries, tf.range(first, end), is_one_block)
         masks = [tf.tile(mask, [self.groups, 1]) for mask in masks]
+        for mask in self.spans.allowed_by_number(queries, first, end):
+            masks.append(tf.tile(mask, [1, self.groups, 1])[:, None])
         if self.key_mask is not None:
             masks.append(self.key_mask[:, None, None, first:end])
         # One mask costs less than several selections among logits.

@@ -133,6 +133,11 @@ class Cluster(ByOps):
     cached_decoding = groups_queries = joins = strictly_causal
 
     @property
+    def separates_documents(self):
+        """Returns whether keys are found by their clusters alone."""
+        return self.strictly_causal and self.window is None
+
+    @property
     def reads_chunks(self):
         """Returns whether the set can be merged and leaves out no window, which only a step can."""
         return self.joins and self.window is None
@@ -165,7 +170,7 @@ class Cluster(ByOps):
             return balanced_attention(*inputs, relative_embeddings=table, **options)
         window = self.window
         found = nearest_attention(
-            self.routed_query(heads, chunk.query, chunk.query_mask),
+            self.routed_query(heads, chunk.query, chunk.query_mask, documents=chunk.documents),
             None if self.shifts_keys else chunk.key,
             chunk.value,
             routed_key=self.routed_key,
@@ -176,7 +181,7 @@ class Cluster(ByOps):
         )
         return self._biased(heads, found, joins)
 
-    def routed_query(self, heads, query, query_mask=None, state=None):
+    def routed_query(self, heads, query, query_mask=None, state=None, documents=None):
         """Returns the queries used for routing, before normalization: convolved or unchanged.
 
         Args:
@@ -184,6 +189,7 @@ class Cluster(ByOps):
             query: `[batch, heads, length, depth]`.
             query_mask: bool `[batch, length]`, False for padding; or None.
             state: the state of the set before these queries; or None.
+            documents: int `[batch, length]`, documents in a row; or None.
 
         Returns:
             A tensor like `query`.
@@ -191,7 +197,8 @@ class Cluster(ByOps):
         if self.kernel_size == 1:
             return query
         kernel, before = tf.convert_to_tensor(heads.routed_kernel), (state or {}).get("asked")
-        return causal_convolution(query, kernel, mask=query_mask, before=before)
+        options = {"mask": query_mask, "before": before, "documents": documents}
+        return causal_convolution(query, kernel, **options)
 
     def prefill_state(self, heads, chunk, max_length):
         window = self.window

@@ -50,6 +50,7 @@ class Everything(Positioned):
     cached_cross_attention = True
     cache_grows = True
     reads_chunks = True
+    separates_documents = True
     attention_op, chunk_op, step_op, cross_step_op = map(
         staticmethod, (full_attention, full_chunk, full_step, full_cross_step)
     )

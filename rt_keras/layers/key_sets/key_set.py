@@ -22,6 +22,8 @@ class Chunk(NamedTuple):
         causal: bool, whether queries attend to no later key. Must be True with a state.
         dropout: float, fraction of the attention weights set to 0.
         seed: int `[2]`, required if `dropout` is above 0.
+        documents: int `[batch, length]`, documents that do not see one another; or None. Only if
+            the set `separates_documents`, without a state.
         position: int scalar or `[batch]`, number of previous positions.
         count: int scalar or `[batch]`, number of positions that are not padding; the padding
             follows them. None for all. Only with a state.
@@ -36,6 +38,7 @@ class Chunk(NamedTuple):
     causal: bool = True
     dropout: float = 0.0
     seed: tf.Tensor | None = None
+    documents: tf.Tensor | None = None
     position: tf.Tensor | int = 0
     count: tf.Tensor | None = None
 
@@ -58,6 +61,7 @@ class Chunk(NamedTuple):
             "key_mask": self.mask_of_keys,
             "dropout": self.dropout,
             "seed": self.seed,
+            **({} if self.documents is None else {"documents": self.documents}),
         }
 
 
@@ -94,6 +98,7 @@ class KeySet:
     needs_causal_mask = False
     takes_causal_mask = True
     takes_attention_mask = False
+    separates_documents = False
     cached_decoding = True
     cached_cross_attention = False
     cache_grows = False

@@ -37,6 +37,7 @@ class Persistent(KeySet):
 
     name = "persistent"
     reads_chunks = True
+    separates_documents = True
     has_query_key_norm = True
     adds_to_values = True
     # Global tokens would not attend to them.

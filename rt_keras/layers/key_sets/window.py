@@ -108,6 +108,8 @@ class Window(Positioned):
         """Returns whether there is no grid, and blocks of keys and queries have the same size."""
         return self.grid is None and self.takes_causal_mask
 
+    separates_documents = reads_chunks
+
     @property
     def blocks(self):
         """The arguments of the ops that define blocks."""

@@ -1,0 +1,61 @@
+"""Reading chunks with several documents into caches, of which each begins with an empty one."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import pad_axis, size
+from rt_keras.ops.documents import count_documents, number_documents, positions_in_documents
+from rt_keras.ops.left_padding import leading_padding, roll_rows
+
+
+def read_documents(read, inputs, cache, empty, *, position, segment_ids, count, by_position):
+    """Reads the documents of a chunk one after the other.
+
+    Args:
+        read: function of inputs `[batch, length or 1, ...]`, a cache, and, both `[batch]`, the
+            number of previous positions and the number of positions that are not padding. It
+            returns outputs `[batch, length or 1, features]` and the cache.
+        inputs: `[batch, length, ...]`.
+        cache: the cache of the positions before the chunk.
+        empty: the cache of no position, of any maximum length.
+        position: int scalar or `[batch]`, number of positions of the chunk's first document before
+            the chunk. If it is 0, that document begins here.
+        segment_ids: int `[batch, length]`; see `number_documents`.
+        count: int `[batch]`, number of positions that are not padding; or None for all.
+        by_position: bool, whether `read` takes one position at a time instead of a chunk.
+
+    Returns:
+        `[batch, length, features]`, and the cache of the last document of each row.
+    """
+    documents, length = number_documents(segment_ids), size(inputs, 1)
+    positions = positions_in_documents(documents)
+    positions += tf.where(documents == 0, tf.reshape(position, [-1, 1]), 0)
+    pieces = tf.zeros_like(documents) + tf.range(length) if by_position else documents
+    is_real = tf.range(length) < (length if count is None else count[:, None])
+
+    def read_piece(piece, cache):
+        here = (pieces == piece) & is_real
+        before, found = leading_padding(here), tf.reduce_sum(tf.cast(here, tf.int32), axis=1)
+        start = tf.gather(positions, before, batch_dims=1)
+        begins = (start == 0) & (found > 0)
+        cache = tf.nest.map_structure(lambda x, y: _where_rows(begins, x, y), empty, cache)
+        chunk = roll_rows(inputs, -before)
+        output, cache = read(chunk[:, :1] if by_position else chunk, cache, start, found)
+        output = roll_rows(pad_axis(output, 1, 0, length - size(output, 1)), before)
+        return tf.where(here[..., None], output, tf.zeros([], output.dtype)), cache
+
+    def step(piece, outputs, cache):
+        output, cache = read_piece(piece, cache)
+        return piece + 1, outputs + output, cache
+
+    outputs, cache = read_piece(0, cache)
+    loop = tf.constant(1), outputs, cache
+    _, outputs, cache = tf.while_loop(lambda x, *_: x < count_documents(pieces), step, loop)
+    return outputs, cache
+
+
+def _where_rows(mask, empty, kept):
+    """Returns the rows of an empty cache where a mask `[batch]` is True, else those of another."""
+    if empty.shape[1:] != kept.shape[1:]:
+        # Caches that contain every position begin with zeros.
+        empty = tf.zeros_like(kept)
+    return tf.where(tf.reshape(mask, [-1] + [1] * (kept.shape.rank - 1)), empty, kept)
