@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
 from rt_keras.layers.document_caches import read_documents
 from rt_keras.layers.dropout import draw_seed
 from rt_keras.layers.projections import ROLES
@@ -22,6 +21,11 @@ class CachedAttention:
         """Returns whether all groups support a cache and there are no global tokens."""
         of_groups = all(group.cached_decoding for group in self.head_groups)
         return of_groups and self.num_global_tokens is None
+
+    @property
+    def reads_chunks(self):
+        """Returns whether all groups read several positions in one pass; see `CachedHeads`."""
+        return all(group.reads_chunks for group in self.head_groups)
 
     @property
     def cached_cross_attention(self):
@@ -125,7 +129,8 @@ class CachedAttention:
         if inputs.shape[1] == 0:
             return self._no_outputs(inputs), cache
         if segment_ids is not None:
-            return self._read_documents(inputs, cache, position, count, training, segment_ids)
+            given = inputs, cache, position, count, training, segment_ids
+            return read_documents(self, *given, self.reads_chunks)
         outputs, caches, last = [], [], {}
 
         def convolve(role, x):
@@ -141,20 +146,6 @@ class CachedAttention:
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), self._joined(caches, last)
-
-    def _read_documents(self, inputs, cache, position, count, training, segment_ids):
-        if training:
-            raise wrong_value("training", "False with segment_ids and a cache", training)
-        return read_documents(
-            self.call_with_cache,
-            inputs,
-            cache,
-            self.new_cache(size(inputs, 0), 1),
-            position=position,
-            segment_ids=segment_ids,
-            count=count,
-            by_position=not all(group.reads_chunks for group in self.head_groups),
-        )
 
     def _no_outputs(self, inputs):
         shape = self.compute_output_shape(inputs.shape, inputs.shape)

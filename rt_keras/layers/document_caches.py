@@ -2,34 +2,40 @@
 
 import tensorflow as tf
 
+from rt_keras.keys import wrong_value
 from rt_keras.ops.blocks import pad_axis, size
 from rt_keras.ops.documents import count_documents, number_documents, positions_in_documents
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
 
-def read_documents(read, inputs, cache, empty, *, position, segment_ids, count, by_position):
+def read_documents(layer, inputs, cache, position, count, training, segment_ids, reads_chunks):
     """Reads the documents of a chunk one after the other.
 
     Args:
-        read: function of inputs `[batch, length or 1, ...]`, a cache, and, both `[batch]`, the
-            number of previous positions and the number of positions that are not padding. It
-            returns outputs `[batch, length or 1, features]` and the cache.
+        layer: layer with `new_cache` and `call_with_cache`, such as `MultiHeadAttention`.
         inputs: `[batch, length, ...]`.
         cache: the cache of the positions before the chunk.
-        empty: the cache of no position, of any maximum length.
         position: int scalar or `[batch]`, number of positions of the chunk's first document before
             the chunk. If it is 0, that document begins here.
-        segment_ids: int `[batch, length]`; see `number_documents`.
         count: int `[batch]`, number of positions that are not padding; or None for all.
-        by_position: bool, whether `read` takes one position at a time instead of a chunk.
+        training: bool, which must be False.
+        segment_ids: int `[batch, length]`; see `number_documents`.
+        reads_chunks: bool, whether the layer reads chunks with padding; if not, it reads one
+            position at a time.
 
     Returns:
         `[batch, length, features]`, and the cache of the last document of each row.
+
+    Raises:
+        ValueError: if `training` is True.
     """
+    if training:
+        raise wrong_value("training", "False with segment_ids and a cache", training)
+    empty = layer.new_cache(size(inputs, 0), 1)
     documents, length = number_documents(segment_ids), size(inputs, 1)
     positions = positions_in_documents(documents)
     positions += tf.where(documents == 0, tf.reshape(position, [-1, 1]), 0)
-    pieces = tf.zeros_like(documents) + tf.range(length) if by_position else documents
+    pieces = documents if reads_chunks else tf.zeros_like(documents) + tf.range(length)
     is_real = tf.range(length) < (length if count is None else count[:, None])
 
     def read_piece(piece, cache):
@@ -39,7 +45,8 @@ def read_documents(read, inputs, cache, empty, *, position, segment_ids, count, 
         begins = (start == 0) & (found > 0)
         cache = tf.nest.map_structure(lambda x, y: _where_rows(begins, x, y), empty, cache)
         chunk = roll_rows(inputs, -before)
-        output, cache = read(chunk[:, :1] if by_position else chunk, cache, start, found)
+        chunk = chunk if reads_chunks else chunk[:, :1]
+        output, cache = layer.call_with_cache(chunk, cache, start, count=found)
         output = roll_rows(pad_axis(output, 1, 0, length - size(output, 1)), before)
         return tf.where(here[..., None], output, tf.zeros([], output.dtype)), cache
 

@@ -30,6 +30,7 @@ class SinusoidalPositions(SameShape):
         inputs: `[batch, length, width]`.
         start: int or int scalar tensor, the first position; or int `[batch]`, that of each row.
             Defaults to 0.
+        positions: int `[batch, length]`, in the place of those from `start`; or None.
 
     Returns:
         `[batch, length, width]`.
@@ -45,12 +46,13 @@ class SinusoidalPositions(SameShape):
         self.max_wavelength = max_wavelength
         self.built = True
 
-    def call(self, inputs, start=0):
+    def call(self, inputs, start=0, positions=None):
         width = inputs.shape[-1]
         half = width // 2
         step = -math.log(self.max_wavelength) / max(half - 1, 1)
-        positions = tf.cast(places_of_rows(start, tf.range(size(inputs, 1))), tf.float32)
-        angles = positions[..., None] * tf.exp(tf.range(half, dtype=tf.float32) * step)
+        if positions is None:
+            positions = places_of_rows(start, tf.range(size(inputs, 1)))
+        angles = tf.cast(positions, tf.float32)[..., None] * tf.exp(tf.range(half, dtype=tf.float32) * step)
         signal = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
         signal = tf.pad(signal, [[0, 0], [0, 0], [0, width % 2]])
         return inputs + tf.cast(signal, inputs.dtype)

@@ -24,6 +24,7 @@ from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.same_shape import SameShape
 from rt_keras.layers.saved_arguments import store_arguments, with_layers
 from rt_keras.layers.token_shift import TokenShift
+from rt_keras.ops.documents import number_documents
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -91,6 +92,8 @@ class TransformerBlock(CachedBlock, SameShape):
         encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
         return_attention_scores: bool, whether to also return the weights of self-attention,
             `[batch, heads, length, length]`, at a cost of O(n²) for all kinds of heads.
+        segment_ids, positions: int `[batch, length]` or None, the document of each position and
+            the positions of rotary embeddings; see `MultiHeadAttention`.
 
     Returns:
         `[batch, length, width]`, and the attention weights if requested.
@@ -222,12 +225,16 @@ class TransformerBlock(CachedBlock, SameShape):
         encoder_outputs=None,
         encoder_padding_mask=None,
         return_attention_scores=False,
+        segment_ids=None,
+        positions=None,
     ):
         tensors = {
             "inputs": inputs,
             "padding_mask": mask if padding_mask is None else padding_mask,
             "encoder_outputs": encoder_outputs,
             "encoder_padding_mask": encoder_padding_mask,
+            "segment_ids": segment_ids,
+            "positions": positions,
         }
         options = {"use_causal_mask": use_causal_mask, "training": training}
         if return_attention_scores:
@@ -241,11 +248,14 @@ class TransformerBlock(CachedBlock, SameShape):
         padding_mask,
         encoder_outputs,
         encoder_padding_mask,
+        segment_ids,
+        positions,
         use_causal_mask,
         training,
         return_attention_scores=False,
     ):
         scores = []
+        documents = None if segment_ids is None else number_documents(segment_ids)
 
         def attention(x):
             output = self.attention(
@@ -256,6 +266,8 @@ class TransformerBlock(CachedBlock, SameShape):
                 use_causal_mask=use_causal_mask,
                 training=training,
                 return_attention_scores=return_attention_scores,
+                segment_ids=segment_ids,
+                positions=positions,
             )
             if not return_attention_scores:
                 return output
@@ -274,7 +286,7 @@ class TransformerBlock(CachedBlock, SameShape):
         output = self._residuals(
             inputs,
             {"attention": attention, "cross_attention": cross_attention},
-            lambda name, x: self.token_shift(x, mask=padding_mask),
+            lambda name, x: self.token_shift(x, mask=padding_mask, documents=documents),
             padding_mask,
             training,
         )

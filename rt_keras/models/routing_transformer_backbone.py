@@ -4,9 +4,14 @@ import functools
 
 import keras
 
+from rt_keras.layers.document_caches import read_documents
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.generation import check_positions
 from rt_keras.models.left_padding import call_from_first_tokens
+from rt_keras.ops.documents import number_documents, positions_in_documents
+
+# Inputs of a call that are not those of the functional model.
+OF_DOCUMENTS = "segment_ids", "positions"
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -54,7 +59,10 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
-            `[batch, length]`, 0 for padding. Positions count from the first token of a row.
+            `[batch, length]`, 0 for padding. Positions count from the first token of a row. With
+            "segment_ids", int `[batch, length]`, documents that share a row are runs of equal ids:
+            they do not see one another, and positions count from the start of each. Optional
+            "positions", int `[batch, length]`, replace those of position embeddings.
         training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, for Keras's default.
 
@@ -115,8 +123,25 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])
+        if not inputs.keys().isdisjoint(OF_DOCUMENTS):
+            return self._call_documents(**inputs, training=training)
         call = functools.partial(super().call, training=training, mask=mask)
         return call_from_first_tokens(call, inputs)
+
+    def _call_documents(
+        self, token_ids, padding_mask, segment_ids=None, positions=None, training=None
+    ):
+        """Computes the outputs of documents that share rows, or have positions of their own."""
+        if positions is None:
+            positions = positions_in_documents(number_documents(segment_ids))
+        x = self.embedding(token_ids, training=training, positions=positions)
+        return self._run_blocks(
+            x,
+            training=training,
+            padding_mask=padding_mask,
+            use_causal_mask=self.causal,
+            segment_ids=segment_ids,
+        )
 
     def check_length(self, length):
         """Raises a ValueError if a sequence has more positions than position embeddings.
@@ -146,7 +171,9 @@ class RoutingTransformerBackbone(DecoderBackbone):
         x = self.embedding(token_ids, training=False)
         return self._prefill_blocks(x, count, max_length)
 
-    def call_with_cache(self, token_ids, cache, position, count=None, training=False):
+    def call_with_cache(
+        self, token_ids, cache, position, count=None, training=False, segment_ids=None
+    ):
         """Runs the model on the next positions, given the cache of the preceding ones.
 
         Args:
@@ -158,6 +185,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
                 are padding. Defaults to None, for all positions.
             training: bool, whether to apply dropout and collect statistics of the centroids.
                 Defaults to False.
+            segment_ids: int `[batch, length]` or None, the document of each position; see
+                `rt_keras.layers.MultiHeadAttention.call_with_cache`. Defaults to None.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache with these positions added.
@@ -175,6 +204,10 @@ class RoutingTransformerBackbone(DecoderBackbone):
         >>> bool(keras.ops.max(keras.ops.abs(output - expected[:, 8:])) < 1e-4)
         True
         """
+        if segment_ids is not None:
+            given = token_ids, cache, position, count, training, segment_ids
+            reads_chunks = all(block.attention.reads_chunks for block in self.transformer_blocks)
+            return read_documents(self, *given, reads_chunks)
         x = self.embedding(token_ids, training=training, start=position)
         x = self.input_dropout(x, training=training)
         return self._call_blocks_with_cache(x, cache, position, count=count, training=training)

@@ -2,10 +2,12 @@
 
 import keras
 import keras_hub
+import tensorflow as tf
 
 from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_options import positive_int, positive_int_or_none
 from rt_keras.models.kept_arguments import KeptArguments
+from rt_keras.ops.blocks import places_of_rows, size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -36,7 +38,9 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
     Call arguments:
         inputs: int `[batch, length]`.
         training: bool, whether to apply dropout.
-        start: int or scalar tensor, the first position. Defaults to 0.
+        start: int or scalar tensor, the first position; or int `[batch]`, that of each row.
+            Defaults to 0.
+        positions: int `[batch, length]`, in the place of those from `start`; or None.
 
     Returns:
         `[batch, length, hidden_dim]`.
@@ -108,18 +112,20 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
             self.position_embedding.build((*input_shape, self.hidden_dim))
         self.built = True
 
-    def call(self, inputs, training=None, start=0):
+    def call(self, inputs, training=None, start=0, positions=None):
         x = self.token_embedding(self.token_dropout_layer(inputs, training=training))
         x = self.embedding_dropout_layer(x, training=training)
         dense = self.embedding_dense
         x = x * self.hidden_dim**0.5 if dense is None else dense(x)
+        if positions is None and tf.convert_to_tensor(start).shape.rank:
+            positions = places_of_rows(start, tf.range(size(x, 1)))
         if self.position_embedding is not None:
-            x = x + self.position_embedding(x, start_index=start)
-        return x if self.positions is None else self.positions(x, start=start)
+            x = x + self.position_embedding(x, start_index=start, positions=positions)
+        return x if self.positions is None else self.positions(x, start=start, positions=positions)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.hidden_dim)
 
-    def compute_output_spec(self, inputs, training=None, start=0):
+    def compute_output_spec(self, inputs, training=None, start=0, positions=None):
         # Also of arrays, whose shapes Keras does not pass on.
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), self.compute_dtype)
