@@ -31,7 +31,7 @@ def read_documents(layer, inputs, cache, position, count, training, segment_ids,
     """
     if training:
         raise wrong_value("training", "False with segment_ids and a cache", training)
-    empty = layer.new_cache(size(inputs, 0), 1)
+    empty = _empty_like(cache, layer.new_cache(size(inputs, 0), 1))
     documents, length = number_documents(segment_ids), size(inputs, 1)
     positions = positions_in_documents(documents)
     positions += tf.where(documents == 0, tf.reshape(position, [-1, 1]), 0)
@@ -60,9 +60,18 @@ def read_documents(layer, inputs, cache, position, count, training, segment_ids,
     return outputs, cache
 
 
+def _empty_like(cache, short):
+    """Returns an empty cache of the structure of another, given one for short sequences.
+
+    Caches that grow with the sequence, or that only long ones need, begin with zeros.
+    """
+    if isinstance(cache, dict):
+        return {name: _empty_like(x, (short or {}).get(name)) for name, x in cache.items()}
+    if isinstance(cache, tuple):
+        return tuple(map(_empty_like, cache, short))
+    return tf.zeros_like(cache) if short is None or short.shape != cache.shape else short
+
+
 def _where_rows(mask, empty, kept):
     """Returns the rows of an empty cache where a mask `[batch]` is True, else those of another."""
-    if empty.shape[1:] != kept.shape[1:]:
-        # Caches that contain every position begin with zeros.
-        empty = tf.zeros_like(kept)
     return tf.where(tf.reshape(mask, [-1] + [1] * (kept.shape.rank - 1)), empty, kept)

@@ -136,9 +136,7 @@ class Projections:
     def _convolve_with(self, query_mask, key_mask, documents=None, **_):
         """Returns the function that convolves queries, keys or values of whole sequences."""
         masks = {"query": query_mask, "key": key_mask, "value": key_mask}
-        return lambda role, x: self._convolution_of(role)(
-            x, mask=masks[role], documents=documents
-        )
+        return lambda role, x: self._convolution_of(role)(x, mask=masks[role], documents=documents)
 
     def _project(self, query, key, value, start=0, convolve=None):
         """Computes the queries, keys and values of all heads; None for inputs that are None.

@@ -52,7 +52,8 @@ class SinusoidalPositions(SameShape):
         step = -math.log(self.max_wavelength) / max(half - 1, 1)
         if positions is None:
             positions = places_of_rows(start, tf.range(size(inputs, 1)))
-        angles = tf.cast(positions, tf.float32)[..., None] * tf.exp(tf.range(half, dtype=tf.float32) * step)
+        frequencies = tf.exp(tf.range(half, dtype=tf.float32) * step)
+        angles = tf.cast(positions, tf.float32)[..., None] * frequencies
         signal = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
         signal = tf.pad(signal, [[0, 0], [0, 0], [0, width % 2]])
         return inputs + tf.cast(signal, inputs.dtype)

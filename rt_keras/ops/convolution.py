@@ -64,8 +64,7 @@ def _convolved(x, kernel, documents):
         # times as fast on a CPU.
         ones = tf.ones([length], upstream.dtype)
         of_kernel = [
-            tf.reduce_sum(tf.einsum("n,bhnd->bhd", ones, part * upstream), axis=0)
-            for part in parts
+            tf.reduce_sum(tf.einsum("n,bhnd->bhd", ones, part * upstream), axis=0) for part in parts
         ]
         sides = [[0, 0], [0, 0], [width - 1, width - 1], [0, 0]]
         padded = [tf.pad(part, sides) for part in inside([upstream] * width)]

@@ -19,6 +19,7 @@ def strided_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
+    documents=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -46,6 +47,8 @@ def strided_attention(
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
+        documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, which do
+            not see one another; or None. Only without `outside`.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on
             (i - j) / stride, clipped to ±m. None for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -78,7 +81,7 @@ def strided_attention(
         lambda arguments: _strided_attention(arguments, stride, causal, outside, dropout),
         {"query": query, "key": repeat_heads(key, heads), "value": repeat_heads(value, heads)},
         {"relative_embeddings": relative_embeddings},
-        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "documents": documents, "seed": seed},
         logits,
         (value.dtype, accumulation_dtype(query.dtype)),
     )
@@ -99,6 +102,9 @@ def _strided_attention(arguments, stride, causal, outside, dropout):
     allowed = (allowed,)
     if causal:
         allowed += (tf.range(steps) <= tf.range(steps)[:, None],)
+    if "documents" in arguments:
+        documents = columns(arguments["documents"][:, None], stride)
+        allowed += (documents[..., None, :] == documents[..., None],)
     if outside is not None:
         places = tf.range(steps) * stride + tf.range(stride)[:, None]
         allowed += (~outside(places[:, :, None], places[:, None]),)

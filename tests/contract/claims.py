@@ -213,6 +213,48 @@ def keeps_its_global_tokens(heads):
     assert changed[3:].all() if causal else changed.all(), "a global token is not seen by all"
 
 
+def keeps_documents_apart(heads):
+    """Documents in one row are as each alone: outputs, gradients, and chunks read into caches."""
+    if heads.keys != heads.length or "grid" in heads.chosen:
+        return
+    layer = move_weights(attention(heads, conv_kernel_size=2))
+    rng, lengths = np.random.default_rng(0), [[5, 9, 1, 6], [10, 2, 8, 1]]
+    x = tf.constant(rng.normal(size=(BATCH, heads.length, WIDTH)))
+    ids = tf.constant([np.repeat([3, 0, 3, 1], row) for row in lengths])
+    causal = directions(heads.group)[-1]
+    output, gradients = _documents(layer, x, causal, lambda x, **how: layer(x, x, **how), ids)
+
+    def each_alone(x, **how):
+        rows = [tf.split(x[i : i + 1], row, axis=1) for i, row in enumerate(lengths)]
+        return tf.concat([tf.concat([layer(y, y, **how) for y in row], 1) for row in rows], 0)
+
+    expected, of_each = _documents(layer, x, causal, each_alone)
+    agree(output, expected, "documents of a row")
+    for found, gradient in zip(gradients, of_each, strict=True):
+        agree(found, gradient, "gradients of documents of a row")
+    if not layer.cached_decoding:
+        return
+    outputs, cache = [], layer.new_cache(BATCH, heads.length)
+    # Positions of the rows' documents before each chunk of 7.
+    for i, position in enumerate(([0, 0], [2, 7], [0, 2])):
+        chunk, of_chunk = (y[:, 7 * i : 7 * i + 7] for y in (x, ids))
+        found, cache = layer.call_with_cache(chunk, cache, position, segment_ids=of_chunk)
+        outputs.append(found)
+    agree(tf.concat(outputs, axis=1), expected, "documents read in chunks")
+
+
+def _documents(layer, x, causal, call, ids=None):
+    """The outputs of a call, and the gradients of its inputs and weights."""
+    weights = [weight.value for weight in layer.trainable_variables]
+    options = {"use_causal_mask": causal} | ({} if ids is None else {"segment_ids": ids})
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = call(x, **options)
+        loss = tf.reduce_sum(tf.sin(output))
+    gradients = tape.gradient(loss, [x, *weights], unconnected_gradients="zero")
+    return output, [tf.convert_to_tensor(y) for y in gradients]
+
+
 CLAIMS = [
     keeps_its_causality,
     keeps_its_directions,
@@ -221,6 +263,7 @@ CLAIMS = [
     keeps_its_masks,
     gives_its_weights,
     keeps_its_global_tokens,
+    keeps_documents_apart,
 ]
 
 

@@ -6,14 +6,24 @@ import pytest
 from rt_keras.layers import LocalHeads, LSHHeads, RandomHeads, StridedHeads
 from rt_keras.ops import local_attention
 from tests.contract import kinds
-from tests.contract.claims import CLAIMS, keeps_all_claims, keeps_its_causality, takes_any_shape
+from tests.contract.claims import (
+    CLAIMS,
+    keeps_all_claims,
+    keeps_documents_apart,
+    keeps_its_causality,
+    takes_any_shape,
+)
 from tests.contract.kinds import NAMES, Heads, label, layers, sets_of_values
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+@pytest.mark.parametrize(
+    "claim",
+    [pytest.param(x, marks=pytest.mark.slow) if x is keeps_documents_apart else x for x in CLAIMS],
+    ids=lambda claim: claim.__name__,
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_without_options(name, claim):
     claim(Heads(name, {}))
@@ -79,6 +89,15 @@ class SaysItTakesMasks(LocalHeads):
         return super().attend(**arguments)
 
 
+class SaysItSeparatesDocuments(LSHHeads):
+    """Documents share buckets."""
+
+    separates_documents = True
+
+    def attend(self, documents=None, **arguments):
+        return super().attend(**arguments)
+
+
 class SaysItGivesWeights(LocalHeads):
     """Returns outputs that are not sums of values."""
 
@@ -113,6 +132,7 @@ class ForgetsAnOption(RandomHeads):
         SaysItIsNot,
         SaysItIsBounded,
         SaysItTakesMasks,
+        SaysItSeparatesDocuments,
         SaysItGivesWeights,
         SaysItReadsChunks,
         StepsElsewhere,

@@ -50,6 +50,11 @@ class Strided(ByOps):
     # The window whose keys are left out.
     window: Window | None = in_union()
 
+    @property
+    def separates_documents(self):
+        """Returns whether no window is left out, which depends on positions in the row."""
+        return self.window is None
+
     def beside(self, others):
         return dataclasses.replace(self, window=window_among(others))
 
