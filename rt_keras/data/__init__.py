@@ -17,7 +17,7 @@ _NAMES = {
     "text_file": "TextFile",
     "python_source": "PythonSource",
     "documents": "load_documents count_text",
-    "packing": "pack_documents training_dataset evaluation_dataset",
+    "packing": "pack_documents training_dataset evaluation_dataset separate_documents",
     "chunks": "stateful_dataset document_chunks sliding_dataset",
     "examples": "pack_examples",
     "shards": "check_packed",

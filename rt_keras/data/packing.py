@@ -339,6 +339,32 @@ def starting(start_token_id, pad_token_id):
     return start
 
 
+def separate_documents(end_token_id):
+    """Returns a function that marks the documents of packed batches, which then stay apart.
+
+    With "segment_ids", positions of a `rt_keras.models.RoutingTransformerCausalLM` do not see other
+    documents in their row, and count from the start of their own.
+
+    Args:
+        end_token_id: int, the token that begins each document.
+
+    Returns:
+        A function for `map` of `training_dataset` and `evaluation_dataset`. It maps inputs, labels
+        and weights to the same, with "segment_ids" among the inputs, int32 `[..., length]`.
+
+    >>> inputs = {"token_ids": tf.constant([[5, 1, 6, 7, 1]])}
+    >>> found, _, _ = separate_documents(1)(inputs, None, None)
+    >>> found["segment_ids"].numpy().tolist()
+    [[0, 1, 1, 1, 2]]
+    """
+
+    def separate(inputs, labels, weights):
+        begins = tf.cast(inputs["token_ids"] == end_token_id, tf.int32)
+        return {**inputs, "segment_ids": tf.cumsum(begins, axis=-1)}, labels, weights
+
+    return separate
+
+
 def check_whole(tokenizer):
     """Raises a ValueError if a tokenizer truncates documents."""
     if tokenizer.sequence_length is not None:

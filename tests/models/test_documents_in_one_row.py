@@ -1,0 +1,72 @@
+"""Tests of language models on rows with several documents; `contract` has those of all heads."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import GatedDeltaHeads, LocalRoutingHeads, StridedHeads
+from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+
+LENGTHS = [5, 9, 1, 6]
+IDS = np.random.default_rng(0).integers(1, 50, size=[2, 21])
+DOCUMENTS = np.repeat([[3, 4, 9, 3], [1, 2, 1, 0]], LENGTHS, axis=1)
+INPUTS = {"token_ids": IDS, "padding_mask": np.ones_like(IDS)}
+
+
+def model(heads, **options):
+    keras.utils.set_random_seed(0)
+    backbone = RoutingTransformerBackbone(50, 2, 32, 64, heads, **options)
+    return RoutingTransformerCausalLM(backbone)
+
+
+def in_rows(x):
+    """Moves each document to a row of its own, `[8, 9]`, with padding."""
+    x = np.concatenate(np.split(x, np.cumsum(LENGTHS)[:-1], axis=1), axis=1)
+    parts = [part for row in x for part in np.split(row, np.cumsum(LENGTHS)[:-1])]
+    return np.stack([np.pad(part, [0, 9 - len(part)]) for part in parts])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_sequence_length": 21}, {"sinusoidal_positions": True, "shift_tokens": True}],
+    ids=lambda options: next(iter(options)),
+)
+def test_logits_losses_and_caches_are_those_of_each_document(options):
+    lm = model([LocalRoutingHeads(2, 4, 4, 4), GatedDeltaHeads(2)], conv_kernel_size=3, **options)
+    logits = lm({**INPUTS, "segment_ids": DOCUMENTS})
+    alone = {name: in_rows(x) for name, x in INPUTS.items()}
+    expected = np.asarray(lm(alone))[alone["padding_mask"] == 1]
+    np.testing.assert_allclose(np.reshape(logits, expected.shape), expected, atol=1e-5)
+
+    backbone, cache = lm.backbone, lm.backbone.new_cache(2, 22)
+    _, cache = backbone.call_with_cache(IDS, cache, 0, segment_ids=DOCUMENTS)
+    hidden, _ = backbone.call_with_cache(IDS[:, :1], cache, [6, 6])
+    last = np.concatenate([IDS[:, 15:], IDS[:, :1]], axis=1)
+    expected = backbone({"token_ids": last, "padding_mask": np.ones_like(last)})[:, -1]
+    np.testing.assert_allclose(hidden[:, 0], expected, atol=1e-5)
+
+
+def test_a_model_is_trained_as_on_each_document():
+    models = [model([LocalRoutingHeads(2, 4, 4, 4), StridedHeads(2, 4)]) for _ in range(2)]
+    alone = {name: in_rows(x) for name, x in INPUTS.items()}
+    for lm in models:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+        lm.compile(optimizer=keras.optimizers.SGD(0.01), loss=loss, weighted_metrics=[])
+    packed = models[0].fit({**INPUTS, "segment_ids": DOCUMENTS}, IDS, verbose=0)
+    rows = models[1].fit(alone, in_rows(IDS), sample_weight=alone["padding_mask"], verbose=0)
+    assert packed.history["loss"] == pytest.approx(rows.history["loss"], rel=1e-5)
+    for found, expected in zip(models[0].trainable_weights, models[1].trainable_weights):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_positions_replace_those_of_embeddings():
+    lm = model([StridedHeads(2, 4)], max_sequence_length=21)
+    places = np.broadcast_to(np.arange(21), IDS.shape)
+    np.testing.assert_allclose(lm({**INPUTS, "positions": places}), lm(INPUTS), atol=1e-6)
+    assert np.abs(lm({**INPUTS, "positions": places[:, ::-1]}) - lm(INPUTS)).max() > 0.01
+
+
+def test_ids_of_another_length_are_refused():
+    with pytest.raises(ValueError, match=r"segment_ids must be \[batch, length\].*\(2, 20\)"):
+        model([StridedHeads(2, 4)])({**INPUTS, "segment_ids": tf.zeros([2, 20], tf.int32)})
