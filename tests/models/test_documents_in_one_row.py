@@ -26,6 +26,7 @@ def in_rows(x):
     return np.stack([np.pad(part, [0, 9 - len(part)]) for part in parts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"max_sequence_length": 21}, {"sinusoidal_positions": True, "shift_tokens": True}],
