@@ -34,6 +34,8 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
 
     # Arguments that are head groups, and the attention that uses them; see `head_kind.Place`.
     attention_of_groups = {"head_groups": "decoder"}
+    # Dtype policies of output layers that were quantized, by name; see `Loadable`.
+    head_dtypes = {}
     _embedding_cls = RoutingTransformerEmbedding
 
     def _make_layers(self, arguments):
@@ -88,7 +90,7 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
         return keras.layers.Dense(
             units,
             kernel_initializer=initializer.clone(),
-            dtype=dtype or self.dtype_policy,
+            dtype=self.head_dtypes.get(name) or dtype or self.dtype_policy,
             name=name,
         )
 

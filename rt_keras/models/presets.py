@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from rt_keras.keras_internals import layers_of
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.model_section import arguments_of
 
@@ -53,6 +54,24 @@ class Loadable(KeptArguments):
         if not _is_quantized(preset):
             kwargs.setdefault("dtype", keras.config.dtype_policy())
         return super().from_preset(preset, load_weights=load_weights, **kwargs)
+
+    def get_config(self):
+        config = super().get_config()
+        # A quantized output layer has another policy than the backbone.
+        heads = {
+            layer.name: keras.dtype_policies.serialize(layer.dtype_policy)
+            for layer in layers_of(self)
+            if isinstance(layer, keras.layers.Dense) and layer.quantization_mode
+        }
+        return {**config, "head_dtypes": heads} if heads and "backbone" in config else config
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if heads := config.pop("head_dtypes", None):
+            config["backbone"] = keras.layers.deserialize(config["backbone"])
+            config["backbone"].head_dtypes = heads
+        return super().from_config(config)
 
 
 def _import_modules(preset):

@@ -85,9 +85,7 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
         self.head_dtype = head_dtype
 
     def get_config(self):
-        head = self.output_dense
-        # A quantized output layer has another policy than the backbone.
-        dtype = head.dtype_policy if head.quantization_mode else self.head_dtype
+        dtype = self.head_dtype
         serialized = dtype and keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
         return {**super().get_config(), "head_dtype": serialized}
 

@@ -10,8 +10,10 @@ from tests.models import checks
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.filterwarnings("ignore:.compile.*was not called as part of model loading")
-def test_a_quantized_model_loads_back(tmp_path):
-    model = models.RoutingTransformerCausalLM(checks.make_backbone(num_layers=1))
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_quantized_model_loads_back(tied, tmp_path):
+    backbone = checks.make_backbone(num_layers=1, tie_embeddings=tied)
+    model = models.RoutingTransformerCausalLM(backbone)
     inputs = checks.inputs(checks.random_tokens(1, 8))
     model.quantize("int8")
     expected = np.asarray(model(inputs))

@@ -111,6 +111,8 @@ class KeySet:
     # Whether the set's centroids represent only queries. None if it has no centroids.
     clusters_queries_alone = None
 
+    # Fields that may be a tuple of one value for each dimension.
+    per_dimension = ()
     # Largest distance of the relative positions, a field of the sets that support them.
     max_relative_distance = None
     # The window whose keys are left out, a field of the sets that leave out keys.
@@ -119,7 +121,8 @@ class KeySet:
     def __post_init__(self):
         for name, key in keys_of(type(self)).items():
             value = getattr(self, name)
-            if not isinstance(value, (tuple, list)) and not key.allows(value):
+            is_tuple = name in self.per_dimension and isinstance(value, (tuple, list))
+            if not is_tuple and not key.allows(value):
                 allowed = key.values.replace("null", "None")
                 raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}")
         self.check()

@@ -52,6 +52,7 @@ class Window(Positioned):
 
     name = "local"
     cached_cross_attention = True
+    per_dimension = ("look_back",)
     attention_op, chunk_op, step_op, cross_step_op = map(
         staticmethod, (local_attention, local_chunk, local_step, local_cross_step)
     )
@@ -72,7 +73,7 @@ class Window(Positioned):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = () if self.grid is None else self.grid
-        if not all(_is_int(side) and side > 0 for side in sides):
+        if not isinstance(sides, tuple) or not all(_is_int(side) and side > 0 for side in sides):
             raise ValueError(f"grid must be positive integers. Received: grid={self.grid!r}")
         counts = self.look_back if isinstance(self.look_back, tuple) else (self.look_back,)
         good = all(_is_int(count) and count >= 0 for count in counts)
