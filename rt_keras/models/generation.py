@@ -43,26 +43,30 @@ def check_prompts(mask, name="padding_mask"):
     return int(mask.sum(axis=1).min()) if len(mask) else 1
 
 
-def as_tensor(name, rows):
-    """Converts rows of token ids or of a mask; raises a ValueError if their lengths differ."""
+def as_tensor(name, rows, shape=None):
+    """Converts rows of token ids or of a mask; raises a ValueError if they have another shape."""
     try:
-        return tf.convert_to_tensor(rows)
+        x = tf.convert_to_tensor(rows)
     except ValueError as error:
         needed = "rows of one length. Pad the shorter rows, and mask the padding"
-        raise ValueError(f"{name} must have {needed}") from error
+        lengths = [np.size(row) for row in rows]
+        raise ValueError(f"{name} must have {needed}. Received: lengths {lengths}") from error
+    if not x.shape.is_compatible_with(shape):
+        raise ValueError(f"{name} must be [batch, length], here {shape}. Received: {x.shape}")
+    return x
 
 
-def array_of(inputs, name):
+def array_of(inputs, name, shape=None):
     """Returns token ids or a mask from a model's inputs; raises a ValueError without them."""
     if not isinstance(inputs, dict) or name not in inputs:
         given = list(inputs) if isinstance(inputs, dict) else type(inputs).__name__
         needed = f'a dictionary with "{name}", without a preprocessor'
         raise ValueError(f"inputs must be {needed}. Received: {given}")
-    return np.asarray(as_tensor(name, inputs[name]))
+    return np.asarray(as_tensor(name, inputs[name], shape))
 
 
 def check_tokens(inputs, vocabulary_size):
-    """Raises a ValueError if token ids are out of range.
+    """Raises a ValueError if token ids are out of range or no whole numbers.
 
     Args:
         inputs: dictionary of the inputs of a model, of which names ending in "token_ids" are
@@ -72,7 +76,7 @@ def check_tokens(inputs, vocabulary_size):
     for name, ids in inputs.items():
         if name.endswith("token_ids"):
             ids = np.asarray(ids)
-            wrong = ids[(ids < 0) | (ids >= vocabulary_size)]
+            wrong = ids[(ids < 0) | (ids >= vocabulary_size) | (ids % 1 != 0)]
             if wrong.size:
                 raise ValueError(
                     f"{name} must be from 0 to {vocabulary_size - 1}. Received: {wrong[0]}"

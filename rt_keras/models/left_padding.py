@@ -40,7 +40,8 @@ def generate_from_first_tokens(model, generate, mask_name, inputs, stop_token_id
         What `generate` returns, each row after the padding of its prompt.
     """
     ids_name = mask_name.replace("padding_mask", "token_ids")
-    prompts = {name: array_of(inputs, name) for name in (ids_name, mask_name)}
+    ids = array_of(inputs, ids_name)
+    prompts = {ids_name: ids, mask_name: array_of(inputs, mask_name, ids.shape)}
     inputs = {**{name: array_of(inputs, name) for name in inputs}, **prompts}
     mask = inputs[mask_name].astype(bool)
     check_sampler(model.sampler, model.backbone.vocabulary_size)

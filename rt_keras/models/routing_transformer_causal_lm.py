@@ -174,7 +174,7 @@ class RoutingTransformerCausalLM(Stateful, Scores, LanguageModel, keras_hub.mode
             ValueError: if `cached_decoding` is False, or if the cache belongs to another model or
                 is full.
         """
-        token_ids = as_tensor("token_ids", token_ids)
+        token_ids = as_tensor("token_ids", token_ids, [None, None])
         hidden, cache = self.backbone.call_with_cache(token_ids, cache, cache_update_index)
         return self.token_logits(hidden), hidden, cache
 

@@ -41,7 +41,7 @@ class Scores:
             Logits, `[batch, length, vocabulary_size]`, or losses, `[batch, length]`.
 
         Raises:
-            ValueError: if `scoring_mode` is unknown, "loss" without `target_ids`, or rows differ.
+            ValueError: if `scoring_mode` is unknown, "loss" without `target_ids`, or shapes differ.
         """
         if scoring_mode not in ("logits", "loss"):
             raise ValueError(
@@ -49,13 +49,13 @@ class Scores:
             )
         if scoring_mode == "loss" and target_ids is None:
             raise ValueError('scoring_mode="loss" needs target_ids, the tokens to predict')
-        token_ids = as_tensor("token_ids", token_ids)
+        token_ids = as_tensor("token_ids", token_ids, [None, None])
         if padding_mask is None:
             padding_mask = tf.ones_like(token_ids)
-        padding_mask = as_tensor("padding_mask", padding_mask)
+        padding_mask = as_tensor("padding_mask", padding_mask, token_ids.shape)
         hidden = self._intercepted(token_ids, padding_mask, layer_intercept_fn)
         if scoring_mode == "loss":
-            labels = as_tensor("target_ids", target_ids)
+            labels = as_tensor("target_ids", target_ids, token_ids.shape)
             chunk_size = positions_at_once(self.backbone.vocabulary_size, size(hidden, 1))
             return self.token_losses(hidden, labels, chunk_size)[0]
         return self.token_logits(hidden)

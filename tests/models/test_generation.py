@@ -112,8 +112,17 @@ def test_tokens_and_masks_may_be_lists(adapted):
         lambda x: model.call_with_cache(x["token_ids"], **at_start)[0],
     ):
         np.testing.assert_array_equal(call(rows), call(arrays))
-    with pytest.raises(ValueError, match="token_ids must have rows of one length"):
-        model.score([[1], [2, 3]])
+    whole = "must be from 0 to 19. Received: 1.5"
+    for message, call in (
+        (r"token_ids must have rows of one length.*Received: lengths \[1, 2\]", [[1], [2, 3]]),
+        (r"token_ids must be \[batch, length\].*Received: \(2,\)", [1, 2]),
+        (r"padding_mask must be .*\(1, 4\). Received: \(2, 4\)", [[1, 2, 3, 4]]),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.score(call, rows["padding_mask"])
+    for ids, message in (([[1.5] * 4] * 2, whole), ([[1] * 3] * 2, r"\(2, 3\). Received: \(2, 4")):
+        with pytest.raises(ValueError, match=message):
+            model.generate({**rows, "token_ids": ids}, stop_token_ids=None)
     with pytest.raises(ValueError, match="dictionary with .padding_mask.*Received: .'token_ids'"):
         model.generate({"token_ids": rows["token_ids"]}, stop_token_ids=None)
     if adapted:

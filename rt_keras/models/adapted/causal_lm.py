@@ -66,7 +66,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             Tuple of the logits, `[batch, length, vocabulary_size]`, the last hidden states,
             `[batch, length, hidden_dim]`, and the cache with these positions.
         """
-        token_ids = as_tensor("token_ids", token_ids)
+        token_ids = as_tensor("token_ids", token_ids, [None, None])
         hidden, cache = self._read(token_ids, cache, cache_update_index, count)
         return self.backbone.token_embedding(hidden, reverse=True), hidden, cache
 
