@@ -155,6 +155,10 @@ class Heads(Centroids, HeadGroup):
         output = tf.where(real, output, tf.zeros_like(output))
         return (output, *logsumexp) if return_logsumexp else output
 
+    def separates_documents_of(self, length):
+        reached = [x for x in self.joined_sets if not x.is_out_of_reach(length)]
+        return all(x.separates_documents for x in reached)
+
     def after_attention(self, **arguments):
         if self.has_centroids:
             self.learn(**{k: v for k, v in arguments.items() if k != "value"})

@@ -6,12 +6,10 @@ import keras
 
 from rt_keras.layers.document_caches import read_documents
 from rt_keras.models.decoder_backbone import DecoderBackbone
+from rt_keras.models.documents import have_documents
 from rt_keras.models.generation import check_positions
 from rt_keras.models.left_padding import call_from_first_tokens
 from rt_keras.ops.documents import number_documents, positions_in_documents
-
-# Inputs of a call that are not those of the functional model.
-OF_DOCUMENTS = "segment_ids", "positions"
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -123,7 +121,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])
-        if not inputs.keys().isdisjoint(OF_DOCUMENTS):
+        if have_documents(inputs):
             return self._call_documents(**inputs, training=training)
         call = functools.partial(super().call, training=training, mask=mask)
         return call_from_first_tokens(call, inputs)

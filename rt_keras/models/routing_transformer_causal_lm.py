@@ -9,7 +9,7 @@ import tensorflow as tf
 from rt_keras.layers.normalization import normalized
 from rt_keras.models.generation import as_tensor, read_chunks
 from rt_keras.models.language_model import LanguageModel
-from rt_keras.models.routing_transformer_backbone import OF_DOCUMENTS, RoutingTransformerBackbone
+from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
@@ -76,11 +76,6 @@ class RoutingTransformerCausalLM(Stateful, Scores, LanguageModel, keras_hub.mode
     kind = RoutingTransformerBackbone.kind
     backbone_cls = RoutingTransformerBackbone
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
-
-    def call(self, inputs, training=None, mask=None):
-        if inputs.keys().isdisjoint(OF_DOCUMENTS):
-            return super().call(inputs, training=training, mask=mask)
-        return self.token_logits(self.hidden_states(inputs, training))
 
     def hidden_states(self, inputs, training=None):
         """Computes the hidden states that the logits are computed from.

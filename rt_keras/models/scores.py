@@ -1,20 +1,26 @@
-"""Scores of tokens, as KerasHub's language models compute them."""
+"""Logits and scores of tokens, as KerasHub's language models compute them."""
 
 import tensorflow as tf
 
 from rt_keras.models.chunked_loss import positions_at_once
+from rt_keras.models.documents import have_documents
 from rt_keras.models.generation import as_tensor
 from rt_keras.ops.blocks import size
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
 
 class Scores:
-    """Mixin of causal language models: `score`.
+    """Mixin of causal language models: calls with several documents in a row, and `score`.
 
     A subclass defines `hidden_states`, `token_logits` and `token_losses`; and the layers that an
     intercept function is called between: `embedded(token_ids)`, `blocks(padding_mask)`, a list of
     functions, and `normalized(x)`.
     """
+
+    def call(self, inputs, training=None, mask=None):
+        if not have_documents(inputs):
+            return super().call(inputs, training=training, mask=mask)
+        return self.token_logits(self.hidden_states(inputs, training))
 
     def score(
         self,

@@ -24,6 +24,7 @@ from rt_keras.keras_internals import (
     mask_of,
     without_autocast,
 )
+from rt_keras.models.documents import SEGMENT_IDS, separated
 from rt_keras.ops.devices import has_accelerator
 
 COMPILED = contextvars.ContextVar("compiled", default=False)
@@ -67,12 +68,13 @@ def _call(block, call, functions, never, *args, **kwargs):
     if not _can_share() or any(kwargs.get(name) is not None for name in never):
         return call(*args, **kwargs)
     tensors = [x for x in keras.tree.flatten((args, kwargs)) if tf.is_tensor(x)]
+    segment_ids = SEGMENT_IDS.get()
     masks = [mask_of(x) for x in tensors]
     arguments = keras.tree.map_structure(_without_value, (args, kwargs))
     name = str(
         (
             what_differs(block),
-            [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks)],
+            [None if x is None else (x.shape, x.dtype) for x in (*tensors, *masks, segment_ids)],
             arguments,
             is_training(),
             COMPILED.get(),
@@ -85,7 +87,7 @@ def _call(block, call, functions, never, *args, **kwargs):
     # Each layer inside casts the weights to its own dtype.
     with without_autocast():
         values = [variable.value for variable in block.variables]
-    outputs, updates, losses = shared.function(values, tensors, masks)
+    outputs, updates, losses = shared.function(values, tensors, masks, segment_ids)
     state = _state(block)
     for number, value in zip(shared.updated, updates, strict=True):
         state[number].assign(value)
@@ -125,8 +127,8 @@ class _Shared:
 
     Attributes:
         function: `tf.function` of the values of the block's variables, of the tensors among the
-            arguments, and of their masks. It returns the outputs, the new values of the variables
-            that a call updates, and the losses that it adds.
+            arguments, of their masks, and of the documents in a row. It returns the outputs, the
+            new values of the variables that a call updates, and the losses that it adds.
         updated: list of the numbers of these variables in `_state`, set when the function is
             traced.
     """
@@ -135,7 +137,7 @@ class _Shared:
         self.block, self.call, self.arguments, self.updated = block, call, arguments, []
         self.function = function_of_its_own(self._run, jit_compile)
 
-    def _run(self, values, tensors, masks):
+    def _run(self, values, tensors, masks, segment_ids):
         for tensor, mask in zip(tensors, masks, strict=True):
             if mask is not None:
                 attach_mask(tensor, mask)
@@ -149,6 +151,7 @@ class _Shared:
         powers = {"Pow": "rt_keras>Power"} if is_training() else {}
         with (
             graph.gradient_override_map(powers),
+            separated(segment_ids),
             keras.StatelessScope(zip(variables, values), collect_losses=True) as scope,
         ):
             before = [scope.get_current_value(x) for x in variables]

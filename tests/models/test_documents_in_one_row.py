@@ -1,11 +1,15 @@
 """Tests of language models on rows with several documents; `contract` has those of all heads."""
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 
-from rt_keras.layers import GatedDeltaHeads, LocalRoutingHeads, StridedHeads
+from rt_keras import adapt
+from rt_keras.layers import FullHeads, GatedDeltaHeads, Heads, LocalRoutingHeads, StridedHeads
+from rt_keras.layers.key_sets import FirstTokens, Window
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+from tests.models.adapted.checks import VOCABULARY, make_backbone
 
 LENGTHS = [5, 9, 1, 6]
 IDS = np.random.default_rng(0).integers(1, 50, size=[2, 21])
@@ -66,6 +70,25 @@ def test_positions_replace_those_of_embeddings():
     places = np.broadcast_to(np.arange(21), IDS.shape)
     np.testing.assert_allclose(lm({**INPUTS, "positions": places}), lm(INPUTS), atol=1e-6)
     assert np.abs(lm({**INPUTS, "positions": places[:, ::-1]}) - lm(INPUTS)).max() > 0.01
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma3"])
+def test_an_adapted_model_in_a_graph_of_shared_blocks_separates_documents(family):
+    lm = getattr(keras_hub.models, f"{family}CausalLM")(
+        preprocessor=None, backbone=make_backbone(family)
+    )
+    lm = adapt(lm, [Heads(4, [Window(4), FirstTokens(2)])])
+    inputs = {**INPUTS, "token_ids": IDS % VOCABULARY}
+    found = lm.predict({**inputs, "segment_ids": DOCUMENTS}, verbose=0)
+    alone = {name: in_rows(x) for name, x in inputs.items()}
+    expected = lm.predict(alone, verbose=0)[alone["padding_mask"] == 1]
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
+
+
+def test_learned_positions_of_an_adapted_model_are_those_of_rows():
+    lm = adapt(keras_hub.models.GPT2CausalLM(make_backbone("GPT2")), [FullHeads(4)])
+    with pytest.raises(ValueError, match="segment_ids without positions, and none with learned"):
+        lm({"token_ids": IDS % VOCABULARY, "padding_mask": IDS, "segment_ids": DOCUMENTS})
 
 
 def test_ids_of_another_length_are_refused():

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers import MultiHeadAttention
+from rt_keras.models.documents import SEGMENT_IDS
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.ops.blocks import places_of_rows, size
 
@@ -103,6 +104,7 @@ class AdaptedAttention(KeptArguments, MultiHeadAttention):
             global_mask=self._first_tokens(query),
             use_causal_mask=self.causal,
             training=training,
+            segment_ids=SEGMENT_IDS.get(),
         )
 
     def _placed(self, x, start, role):

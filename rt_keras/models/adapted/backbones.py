@@ -4,6 +4,7 @@ import functools
 
 import keras
 import keras_hub
+import tensorflow as tf
 
 from rt_keras.keras_internals import all_layers_of, part_of
 from rt_keras.layers import FullHeads, LocalHeads
@@ -21,6 +22,7 @@ from rt_keras.models.adapted.attention_layers import (
     replace_attention,
     window_of,
 )
+from rt_keras.models.documents import have_documents, separated
 from rt_keras.models.emulated_dtypes import warn_if_emulated
 from rt_keras.models.generation import check_positions
 from rt_keras.models.kept_arguments import KeptArguments
@@ -100,8 +102,19 @@ class AdaptedBackbone(KeptArguments):
             if name.endswith("token_ids"):
                 check_positions(x.shape[1], self.longest)
         call = functools.partial(super().call, training=training, mask=mask)
-        is_decoder = architecture(self).embed is not None
-        return call_from_first_tokens(call, inputs) if is_decoder else call(inputs)
+        if architecture(self).embed is None:
+            return call(inputs)
+        if not have_documents(inputs):
+            return call_from_first_tokens(call, inputs)
+        inputs = dict(inputs)
+        segment_ids = inputs.pop("segment_ids", None)
+        if segment_ids is None or "positions" in inputs or self.longest is not None:
+            raise ValueError(
+                "An adapted model takes segment_ids without positions, and none with learned "
+                f"positions. Received: inputs {list(inputs)} of {type(self).__name__}"
+            )
+        with separated(tf.convert_to_tensor(segment_ids)):
+            return call(inputs)
 
     @property
     def longest(self):
