@@ -1,7 +1,6 @@
 """`adapt` and `restore`: replacement of the attention heads of a model, and its inverse."""
 
 import functools
-import inspect
 import os
 
 import keras
@@ -32,7 +31,7 @@ from rt_keras.models.adapted.positions import (
 from rt_keras.models.adapted.settings import copy_settings, weight_pairs
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import restored_preprocessor
-from rt_keras.models.adapted.weights import made_with_weights_of
+from rt_keras.models.adapted.weights import made_with_weights_of, original_backbone
 
 
 def adapt(
@@ -192,10 +191,7 @@ def restore(model):
             f"{_original(backbone).__name__} cannot compute the rotary embeddings of the model, "
             f"{dict(backbone.rotary_options)}"
         )
-    config = backbone.get_config()
-    for argument in inspect.getfullargspec(AdaptedBackbone.__init__).kwonlyargs:
-        del config[argument]
-    restored = made_with_weights_of(backbone, _original(backbone), config)
+    restored = original_backbone(backbone)
     if model is backbone:
         return restored
     preprocessor = restored_preprocessor(model.preprocessor)

@@ -22,7 +22,7 @@ from rt_keras.models.adapted.sentence_pieces import added_pieces, new_pieces, se
 from rt_keras.models.adapted.text_splits import refuse
 from rt_keras.models.adapted.word_pieces import word_piece_tokens
 
-ENTRIES = "normalizer", "pre_tokenizer", "decoder", "added_tokens", "model"
+ENTRIES = "normalizer", "pre_tokenizer", "decoder", "added_tokens", "model", "post_processor"
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 RULES = "rules.json"
 FLAGS = dict.fromkeys(["special", "single_word", "lstrip", "rstrip"], False)
@@ -72,7 +72,7 @@ class OwnRules:
         rules = self.family_rules()
         for name, entry in json.loads(self.rules or "{}").items():
             # Files may leave out options that have a default.
-            known = rules[name] if isinstance(entry, dict) and rules[name] else {}
+            known = isinstance(entry, dict) and rules.get(name) or {}
             other = entry if not known else {**known, **entry}
             rules[name] = other if known and other["type"] == known["type"] else entry
         flags = [{**FLAGS, "normalized": not x.get("special"), **x} for x in rules["added_tokens"]]
@@ -83,7 +83,7 @@ class OwnRules:
         rules = self.all_rules()
         rules["model"] |= vocabulary
         absent = dict.fromkeys(["truncation", "padding", "post_processor"])
-        definition = json.dumps({"version": "1.0", **rules, **absent})
+        definition = json.dumps({"version": "1.0", **absent, **rules})
         self.in_python = tokenizers.Tokenizer.from_str(definition)
 
     def _added(self, tokens):

@@ -1,12 +1,13 @@
 """Copying of weights to a model that differs only in attention and positions."""
 
 import functools
+import inspect
 
 import keras
 
 from rt_keras.models.adapted.architectures import backbone_from_config
 from rt_keras.models.adapted.attention_layers import attention_values
-from rt_keras.models.adapted.backbones import attention_layers
+from rt_keras.models.adapted.backbones import AdaptedBackbone, attention_layers
 from rt_keras.models.adapted.deferred import begin_with
 from rt_keras.models.adapted.positions import extended
 from rt_keras.models.adapted.settings import copy_settings, weight_pairs
@@ -46,6 +47,14 @@ def made_with_weights_of(source, cls, config, position_extension=None):
             if id(weight) in values:
                 begin_with(weight, values[id(weight)])
     return made
+
+
+def original_backbone(backbone):
+    """Returns a backbone of KerasHub's class with the weights of an adapted one."""
+    config = backbone.get_config()
+    for argument in inspect.getfullargspec(AdaptedBackbone.__init__).kwonlyargs:
+        del config[argument]
+    return made_with_weights_of(backbone, type(backbone).__bases__[-1], config)
 
 
 def _value(weight, target, position_extension):

@@ -1,14 +1,17 @@
+import json
+
 import keras
 import keras_hub
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models.adapted.architectures import ARCHITECTURES
 from rt_keras.models.adapted.folders import MODEL_TYPES
-from tests.models.adapted.checks import make_backbone
+from tests.models.adapted.checks import make_backbone, make_inputs, outputs_of
 from tests.models.adapted.llama_folder import MISTRAL, QWEN3, SMOLLM3, SPECIAL, write_llama
 from tests.processes import printed
 
@@ -82,6 +85,65 @@ def test_dtypes_of_files_and_models(tmp_path):
     assert {weight.dtype for weight in whole.weights} == {"float32"}
     for ours, theirs in zip(half.weights, whole.weights):
         np.testing.assert_array_equal(ours, np.asarray(theirs).astype(ml_dtypes.bfloat16))
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+YARN |= {"beta_fast": 16, "beta_slow": 2, "truncate": False}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"rms_norm_eps": 0.1, "rope_scaling": YARN}, {**MISTRAL, "sliding_window": 5}],
+    ids=["llama", "mistral"],
+)
+def test_what_is_read_from_folders_is_written_to_others(config, tmp_path):
+    read, written = tmp_path / "read", tmp_path / "written"
+    adapted = rt_keras.adapt(write_llama(read, **config), HEADS, layers=[])
+    adapted.export_to_transformers(written)
+    expected, found = (load_file(folder / "model.safetensors") for folder in (read, written))
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor)
+    expected, found = (json.loads((x / "config.json").read_text()) for x in (read, written))
+    assert expected.items() <= found.items()
+    loaded = rt_keras.adapt(written, HEADS, layers=[])
+    np.testing.assert_array_equal(logits(loaded), logits(adapted))
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Gemma3", "Llama3"])
+def test_exported_weights_are_read_with_what_lora_added(family, tmp_path):
+    backbone = make_backbone(family, intermediate_dim=64)
+    backbone.adapted_options = {"norm_epsilon": 0.1}
+    original = getattr(keras_hub.models, f"{family}CausalLM")(backbone=backbone, preprocessor=None)
+    adapted = rt_keras.adapt(original, HEADS, layers=[])
+    adapted.backbone.enable_lora(2)
+    for weight in adapted.trainable_weights:
+        weight.assign(weight + 0.1)
+    adapted.export_to_transformers(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    # A model without a head needs no tokenizer.
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["Model"]}))
+    loaded, inputs = rt_keras.adapt(tmp_path, HEADS, layers=[]), make_inputs(adapted)
+    outputs = [outputs_of(model, inputs) for model in (loaded, adapted.backbone)]
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+    caps = [getattr(x, "final_logit_soft_cap", None) for x in (loaded, adapted.backbone)]
+    assert caps[0] == caps[1]
+    adapted.backbone.token_embedding.quantize("int8")
+    with pytest.raises(ValueError, match="token_embedding is quantized. Export a model before"):
+        adapted.export_to_transformers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        ("Qwen3", {}, "Qwen3Backbone cannot be exported.*only Gemma3Backbone"),
+        ("Gemma3", {"use_post_ffw_norm": False}, "use_post_ffw_norm must be True.*: .*=False"),
+    ],
+)
+def test_what_transformers_or_kerashub_lack_is_not_exported(family, options, message, tmp_path):
+    backbone = make_backbone(family, num_layers=1, **options)
+    original = getattr(keras_hub.models, f"{family}CausalLM")(backbone=backbone, preprocessor=None)
+    with pytest.raises(ValueError, match=message):
+        rt_keras.adapt(original, HEADS).export_to_transformers(tmp_path)
 
 
 def test_models_without_a_head_are_backbones(tmp_path):
