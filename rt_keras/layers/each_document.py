@@ -4,8 +4,9 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keras_internals import without_autocast
+from rt_keras.ops.attend import MASKED, accumulation_dtype
 from rt_keras.ops.blocks import move_axis, size, sizes
-from rt_keras.ops.documents import count_documents
+from rt_keras.ops.documents import count_documents, number_long_documents
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
 
@@ -27,76 +28,98 @@ def check_documents(segment_ids, query, key, global_mask):
         )
 
 
-def attend_to_each(heads, *, documents, query_mask, key_mask, dropout, seed, **arguments):
-    """Computes the attention of heads to one document of each row after the other.
+def attend_to_each(heads, attend, documents, arguments, joins=False, furthest=None):
+    """Computes attention to one document of each row after the other.
 
     Each document is moved to the start of its row, as if it were alone. This costs as much as a
     row for each document. The gradient computes the attention again.
 
     Args:
-        heads: the head group.
-        documents, query_mask, key_mask, dropout, seed: see `HeadGroup`.
-        **arguments: the other arguments of `heads.attend`.
+        heads: the head group, which owns all weights.
+        attend: function of such arguments, with other tensors.
+        documents: int `[batch, length]`; see `rt_keras.ops.documents.number_documents`.
+        arguments: dictionary of "query", "key", "value", "query_mask", "key_mask", "dropout" and
+            "seed", see the call of `HeadGroup`; and of other arguments.
+        joins: bool, whether `attend` returns a pair with the logsumexp of the logits. Defaults to
+            False.
+        furthest: int, largest distance of the keys that are left out; or None. Queries of shorter
+            documents, which are left out too, see no key. Defaults to None.
 
     Returns:
-        `[batch, heads, length, value_depth]`.
+        `[batch, heads, length, value_depth]`, and with `joins` also `[batch, heads, length]`.
     """
-    tensors = {name: x for name, x in arguments.items() if tf.is_tensor(x)}
+    masks = {name: arguments[name] for name in ("query_mask", "key_mask")}
+    others = {name: x for name, x in arguments.items() if name not in masks}
+    tensors = {
+        x: others[x] for x in ("query", "key", "value", "gates") if tf.is_tensor(others.get(x))
+    }
     weights, state = heads.trainable_variables, heads.non_trainable_variables
     # Each layer inside casts the weights to its own dtype.
     with without_autocast():
         weights_and_state = [tf.convert_to_tensor(x.value) for x in (*weights, *state)]
     values, fixed = weights_and_state[: len(weights)], weights_and_state[len(weights) :]
+    if furthest is not None:
+        documents = number_long_documents(documents, furthest + 1)
 
-    def attend(number, inputs):
+    def of_document(number, inputs):
         here = documents == number
         before = leading_padding(here)
-        masks = {"query_mask": query_mask, "key_mask": key_mask}
+        moved = {**others, **{x: roll_positions(y, -before) for x, y in zip(tensors, inputs)}}
         for name, mask in masks.items():
-            masks[name] = roll_rows(here if mask is None else here & mask, -before)
-        if key_mask is None and arguments["key"] is None:
+            moved[name] = roll_rows(here if mask is None else here & mask, -before)
+        if masks["key_mask"] is None and others["key"] is None:
             # Queries that are also keys have one mask.
-            masks["key_mask"] = None
-        moved = {name: roll_positions(x, -before) for name, x in zip(tensors, inputs)}
-        drawn = {"dropout": dropout, "seed": seed}
-        if dropout:
-            drawn["seed"] = tf.random.experimental.stateless_fold_in(seed, number)
-        scope = [*zip(weights, inputs[len(tensors) :]), *zip(state, fixed)]
-        with keras.StatelessScope(scope):
-            output = heads.attend(**{**arguments, **moved}, **masks, **drawn)
-        output = roll_positions(output, before)
-        return tf.where(here[:, None, :, None], output, tf.zeros([], output.dtype))
+            moved["key_mask"] = None
+        if others["dropout"]:
+            seed = tf.random.experimental.stateless_fold_in(others["seed"], number)
+            moved["seed"] = seed
+        with keras.StatelessScope([*zip(weights, inputs[len(tensors) :]), *zip(state, fixed)]):
+            found = attend(**moved)
+        return tf.nest.map_structure(
+            lambda x: _where(here, roll_positions(x, before), 0), found if joins else (found,)
+        )
 
-    query, value = arguments["query"], arguments["value"]
-    nothing = tf.zeros([*sizes(query)[:3], size(value, 3)], value.dtype)
-    return _sum_over(count_documents(documents), attend, nothing, [*tensors.values(), *values])
+    query, value = others["query"], others["value"]
+    first = (tf.zeros([*sizes(query)[:3], size(value, 3)], value.dtype),)
+    if joins:
+        nothing = tf.zeros(sizes(query)[:3], accumulation_dtype(query.dtype))
+        first = *first, _where(documents >= 0, nothing, MASKED)
+    inputs = [*tensors.values(), *values]
+    found = _sum_over(count_documents(documents), of_document, first, inputs)
+    return found if joins else found[0]
 
 
 def _sum_over(count, function, first, inputs):
     """Returns `first + sum_(number < count) function(number, inputs)`, with a gradient for inputs.
 
     The gradient computes the function again. TensorFlow's own needs a bound of `count` in XLA.
+
+    Args:
+        count: int scalar.
+        function: function of a number and a tuple of tensors. It returns a tuple like `first`.
+        first: tuple of tensors.
+        inputs: list of tensors.
     """
 
     @tf.custom_gradient
     def total(*inputs):
-        def add(number, output):
-            output += function(number, inputs)
-            return number + 1, tf.ensure_shape(output, first.shape)
+        def add(number, *sums):
+            found = function(number, inputs)
+            return number + 1, *(tf.ensure_shape(x + y, x.shape) for x, y in zip(sums, found))
 
-        def gradients(upstream):
-            def add_gradients(number, *totals):
+        def gradients(*upstream):
+            def add_gradients(number, *sums):
                 with tf.GradientTape() as tape:
                     tape.watch(inputs)
-                    output = function(number, inputs)
-                found = tape.gradient(output, inputs, upstream, unconnected_gradients="zero")
-                return number + 1, *(x + tf.cast(y, x.dtype) for x, y in zip(totals, found))
+                    outputs = function(number, inputs)
+                found = tape.gradient(outputs, inputs, upstream, unconnected_gradients="zero")
+                return number + 1, *(x + tf.cast(y, x.dtype) for x, y in zip(sums, found))
 
-            start = [tf.constant(0), *map(tf.zeros_like, inputs)]
+            start = tf.constant(0), *map(tf.zeros_like, inputs)
             return tf.while_loop(lambda number, *_: number < count, add_gradients, start)[1:]
 
-        start = [tf.constant(0), first]
-        return tf.while_loop(lambda number, _: number < count, add, start)[1], gradients
+        start = tf.constant(0), *first
+        return tf.while_loop(lambda number, *_: number < count, add, start)[1:], gradients
 
     return total(*inputs)
 
@@ -104,3 +127,9 @@ def _sum_over(count, function, first, inputs):
 def roll_positions(x, shift):
     """Moves the positions of `[batch, heads, length, ...]` as `roll_rows` moves those of rows."""
     return move_axis(roll_rows(move_axis(x, 2, 1), shift), 1, 2)
+
+
+def _where(mask, x, other):
+    """Returns `[batch, heads, length, ...]` where `[batch, length]` is True, else a number."""
+    mask = tf.reshape(mask, [size(mask, 0), 1, size(mask, 1), *[1] * (x.shape.rank - 3)])
+    return tf.where(mask, x, tf.constant(other, x.dtype))

@@ -10,7 +10,7 @@ from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.layers.each_document import attend_to_each
 from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
 from rt_keras.layers.saved_arguments import arguments_of
-from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.global_tokens import global_attention
 from rt_keras.ops.lengths import of_one_length
 
@@ -263,9 +263,13 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             attend = functools.partial(global_attention, self.attend, global_tokens)
         if documents is not None:
             masks = {**masks, "documents": documents}
-            options["documents"] = documents
-            if not self.separates_documents_of(size(value, 2)):
-                attend = functools.partial(attend_to_each, self)
+            if self.separates_documents:
+                options["documents"] = documents
+            else:
+
+                def attend(**arguments):
+                    return attend_to_each(self, self.attend, documents, arguments)
+
         inputs, dropout = {"query": query, "key": key, "value": value}, dropout if training else 0.0
         output = attend(**inputs, causal=use_causal_mask, dropout=dropout, seed=seed, **options)
         if training:
@@ -295,10 +299,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
                 "its future. Heads with strictly_causal=True do not have this problem.",
                 stacklevel=3,
             )
-
-    def separates_documents_of(self, length):
-        """Returns whether `attend` takes `documents` in rows of a length, an int or a tensor."""
-        return self.separates_documents
 
     def before_attention(self, query, value, query_mask, key_mask):
         """Hook that checks the inputs of a call.

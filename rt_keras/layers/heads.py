@@ -6,6 +6,7 @@ import tensorflow as tf
 from rt_keras.keys import wrong_value
 from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, signature_of_kind
+from rt_keras.layers.each_document import attend_to_each
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.key_sets import Cluster, KeySet
 from rt_keras.layers.key_sets.key_set import Chunk
@@ -60,6 +61,7 @@ class Heads(Centroids, HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
+    separates_documents = True
     # Relative positions belong to the sets of keys.
     takes_relative_positions = False
     # The values of the declared sets' fields that are not arguments.
@@ -71,7 +73,6 @@ class Heads(Centroids, HeadGroup):
     needs_causal_mask = _of_any("needs_causal_mask")
     takes_causal_mask = _of_all("takes_causal_mask")
     takes_attention_mask = _of_all("takes_attention_mask")
-    separates_documents = _of_all("separates_documents")
     takes_global_tokens = _of_all("takes_global_tokens")
     cached_decoding = _of_all("cached_decoding")
     cached_cross_attention = _of_all("cached_cross_attention")
@@ -145,7 +146,7 @@ class Heads(Centroids, HeadGroup):
         length = size(chunk.value, 2)
         reached = [x for x in self._with_chunks(chunk) if not x[0].is_out_of_reach(length)]
         joins = return_logsumexp or len(reached) > 1
-        found = [key_set.attend(self, part, joins) for key_set, part in reached]
+        found = [self._attend(key_set, part, joins) for key_set, part in reached]
         found = _joined(found, return_logsumexp)
         if chunk.query_mask is None or len(reached) == 1:
             return found
@@ -155,9 +156,16 @@ class Heads(Centroids, HeadGroup):
         output = tf.where(real, output, tf.zeros_like(output))
         return (output, *logsumexp) if return_logsumexp else output
 
-    def separates_documents_of(self, length):
-        reached = [x for x in self.joined_sets if not x.is_out_of_reach(length)]
-        return all(x.separates_documents for x in reached)
+    def _attend(self, key_set, chunk, joins):
+        if chunk.documents is None or key_set.separates_documents:
+            return key_set.attend(self, chunk, joins)
+
+        def attend(**arguments):
+            return key_set.attend(self, Chunk(**arguments), joins)
+
+        arguments = chunk._replace(documents=None)._asdict()
+        furthest = key_set.furthest_left_out if joins else None
+        return attend_to_each(self, attend, chunk.documents, arguments, joins, furthest)
 
     def after_attention(self, **arguments):
         if self.has_centroids:

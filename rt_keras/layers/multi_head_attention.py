@@ -117,9 +117,9 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         segment_ids: int `[batch, length]` or None, in self-attention. Documents that share a row
             are runs of equal ids, and attend to themselves alone: outputs equal those of a row for
             each document. `RandomHeads` draw keys by the length of the row. Heads that
-            choose keys from whole sequences, and some unions, attend to one document after the
-            other, which costs as much as a row for each; see `HeadGroup.separates_documents`. They
-            cannot be combined with `global_mask`.
+            choose keys from whole sequences, and some sets of keys, attend to one document after
+            the other, which costs as much as a row for each; see
+            `HeadGroup.separates_documents`. They cannot be combined with `global_mask`.
         positions: int `[batch, length]` or None, the positions that `rotary_embedding` uses.
             Defaults to those in the row, or in its document with `segment_ids`.
 

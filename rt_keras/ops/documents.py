@@ -65,6 +65,29 @@ def blocks_of_documents(documents, block_size, look_back):
     return start + position // block_size + documents * look_back
 
 
+def number_long_documents(documents, longest):
+    """Numbers the documents of each row that are longer than a number of positions.
+
+    Args:
+        documents: int `[batch, length]`; see `number_documents`.
+        longest: int, number of positions.
+
+    Returns:
+        int32 `[batch, length]`, -1 for the positions of other documents.
+
+    >>> number_long_documents(tf.constant([[0, 0, 1, 2, 2, 2]]), 1).numpy().tolist()
+    [[0, 0, -1, 1, 1, 1]]
+    """
+    place = positions_in_documents(documents)
+    batch, length = sizes(documents)
+    own_rows = tf.range(batch)[:, None] * length + documents
+    last = tf.gather(tf.math.unsorted_segment_max(place, own_rows, batch * length), own_rows)
+    is_long = last >= longest
+    begins = tf.cast(is_long & (place == 0), tf.float32)[:, None, None, :, None]
+    number = tf.cast((sums_before(begins) + begins)[:, 0, 0, :, 0], tf.int32) - 1
+    return tf.where(is_long, number, -1)
+
+
 def count_documents(documents):
     """Returns the largest number of documents in a row, an int scalar."""
     # A row may be empty.
