@@ -108,7 +108,8 @@ class CachedAttention:
             `segment_ids` those of each row's last document.
 
         Raises:
-            ValueError: if the cache is from another layer, or `segment_ids` are given in training.
+            ValueError: if the cache has another number of entries, or `segment_ids` are given in
+                training.
 
         >>> import keras
         >>> from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads

@@ -4,6 +4,7 @@ import inspect
 
 import keras
 import keras_hub
+import tensorflow as tf
 
 from rt_keras.layers import Dropout
 from rt_keras.layers.head_group import positive_int
@@ -37,6 +38,7 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
     # Dtype policies of output layers that were quantized, by name; see `Loadable`.
     head_dtypes = {}
     _embedding_cls = RoutingTransformerEmbedding
+    _cache_shapes = None
 
     def _make_layers(self, arguments):
         """Stores the arguments of a constructor and creates the decoder's layers from them."""
@@ -130,16 +132,30 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
 
     def _call_blocks_with_cache(self, x, caches, position, cross_caches=None, **options):
         """Runs the blocks on the next positions and returns outputs and the blocks' caches."""
-        if len(caches) != len(self.transformer_blocks):
-            raise ValueError(
-                "The cache must have one entry for each of the model's "
-                f"{len(self.transformer_blocks)} blocks. Received: {len(caches)} entries."
-            )
+        self._check_caches(caches)
         changed = []
         for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
             x, cache = block.call_with_cache(x, cache, position, cross_cache, **options)
             changed.append(cache)
         return self._normalized(x), tuple(changed)
+
+    def _check_caches(self, caches):
+        """Raises a ValueError if the caches are not those of this model, with any rows and room."""
+        if self._cache_shapes is None:
+            with tf.init_scope():
+                made = [self.new_cache(1, room) for room in (1, 1000)]
+            self._cache_shapes = tf.nest.map_structure(_common_shape, *made)
+        try:
+            fits = tf.nest.map_structure(
+                lambda x, shape: x.shape[1:].is_compatible_with(shape), caches, self._cache_shapes
+            )
+        except (AttributeError, TypeError, ValueError):
+            fits = False
+        if not all(tf.nest.flatten(fits)):
+            raise ValueError(
+                f"cache must come from prefill or new_cache of {self.name}, or of one like it. "
+                "Received: a cache with other entries or sizes"
+            )
 
     def _call_blocks_in_place(self, x, caches, position, cross_caches=None):
         """Runs the blocks on the next positions, updates their caches and returns outputs."""
@@ -165,3 +181,8 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
     def from_config(cls, config):
         config = groups_of_config(config, cls.attention_of_groups)
         return super().from_config(with_own_layers(config))
+
+
+def _common_shape(short, long):
+    """Returns the shape of a row's cache, in which sizes that depend on the room are unknown."""
+    return tf.TensorShape([m if m == n else None for m, n in zip(short.shape[1:], long.shape[1:])])

@@ -76,12 +76,14 @@ def test_bad_arguments(changes, message):
         checks.make_backbone(**changes)
 
 
-def test_a_cache_has_one_entry_for_each_block():
+def test_caches_of_other_models_are_refused():
     backbone = checks.make_backbone()
-    assert len(backbone.new_cache(1, 9)) == backbone.num_layers
-    cache = backbone.new_cache(1, 9)[:1]
-    with pytest.raises(ValueError, match="each of the model's 2 blocks. Received: 1 entries"):
-        backbone.call_with_cache(np.array([[1]]), cache, 0)
+    cache = backbone.new_cache(1, 9)
+    assert len(cache) == backbone.num_layers
+    other = checks.make_backbone(head_groups=[FullHeads(2)])
+    for wrong in (cache[:1], (), None, other.new_cache(1, 9)):
+        with pytest.raises(ValueError, match="cache must come from prefill or new_cache of rout"):
+            backbone.call_with_cache(np.array([[1]]), wrong, 0)
 
 
 def test_output_layers_have_separate_initializers():
