@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.models.adapted.text_splits import refuse, split_at_special
+from rt_keras.models.adapted.text_splits import BORDER, WHITE, refuse, split, split_at_special
 
 SPACE = "▁"
 # What SentencePiece does as well, for models that come from it.
@@ -21,15 +21,16 @@ def added_pieces(proto):
     return [piece.piece for piece in _model(proto).pieces if piece.type in kinds]
 
 
+def with_round_scores(proto):
+    """Returns a SentencePiece model whose sums of scores are exact, so that ties stay ties."""
+    model = _model(proto)
+    for piece in model.pieces:
+        piece.score = round(piece.score * 2**14) / 2**14
+    return model.SerializeToString()
+
+
 def new_pieces(proto):
-    """Returns an operation that splits texts into pieces, and adds no space before them.
-
-    Args:
-        proto: bytes, a SentencePiece model.
-
-    Returns:
-        A `tensorflow_text.SentencepieceTokenizer`, or None if the model strips all such spaces.
-    """
+    """Returns SentencePiece's operation without a space before texts, None if it strips spaces."""
     import tensorflow_text
 
     model = _model(proto)
@@ -61,12 +62,20 @@ def sentence_piece_tokens(pieces_with_space, pieces, added_ids, rules, texts):
             refuse("normalizer or pre_tokenizer", step)
     parts, rows, special = split_at_special(texts, rules["added_tokens"])
     ordinary = tf.where(special, "", parts)
-    scheme = [step["prepend_scheme"] for step in steps if step["type"] == "Metaspace"]
-    if pieces is None or not scheme:
+    spaces = next((step for step in steps if step["type"] == "Metaspace"), None)
+    at_white = {"type": "WhitespaceSplit"} in steps
+    if at_white or (pieces is None and spaces and spaces.get("split", True)):
+        # Texts have larger sums than words, which float32 rounds. The model deletes vertical tabs.
+        white = WHITE.replace(r"\t-\r", r"\t\n\f\r") if at_white else " "
+        words, places = split(tf.strings.regex_replace(ordinary, f"[{white}]+", BORDER))
+        found, count = pieces_with_space(words), tf.size(parts, tf.int64)
+        places = tf.gather(places, found.value_rowids())
+        tokens = tf.RaggedTensor.from_value_rowids(found.values, places, count, validate=False)
+    elif pieces is None or not spaces:
         tokens = pieces_with_space(ordinary)
     else:
         first = tf.concat([[True], rows[1:] != rows[:-1]], 0)[: tf.size(rows)]
-        chosen = {"always": True, "first": first, "never": False}[scheme[0]]
+        chosen = {"always": True, "first": first, "never": False}[spaces["prepend_scheme"]]
         chosen &= ~tf.strings.regex_full_match(ordinary, f"([ {SPACE}](.|\n)*)?")
         tokens = pieces.tokenize(tf.where(chosen, SPACE + ordinary, ordinary))
     added = tf.RaggedTensor.from_row_lengths(

@@ -16,9 +16,9 @@ import tokenizers
 
 from rt_keras.data.tokenizer import batch_of_strings, check_strings, filled
 from rt_keras.keras_internals import use_python_tokenizer
+from rt_keras.models.adapted import sentence_pieces
 from rt_keras.models.adapted.backbones import BACKBONES
 from rt_keras.models.adapted.byte_pairs import LLAMA3_PATTERN, byte_pair_tokens
-from rt_keras.models.adapted.sentence_pieces import added_pieces, new_pieces, sentence_piece_tokens
 from rt_keras.models.adapted.text_splits import refuse
 from rt_keras.models.adapted.word_pieces import word_piece_tokens
 
@@ -36,6 +36,9 @@ class OwnRules:
             rules of the family.
         **kwargs: arguments of KerasHub's tokenizer.
     """
+
+    # The family's token that takes the spaces before it with it.
+    mask = None
 
     def __init__(self, *args, rules=None, **kwargs):
         self.rules, self.in_python = rules, None
@@ -87,10 +90,8 @@ class OwnRules:
         self.in_python = tokenizers.Tokenizer.from_str(definition)
 
     def _added(self, tokens):
-        # RoBERTa takes the spaces before a mask with it.
-        mask = "<mask>" if hasattr(self, "mask_token_id") else None
         return [
-            {"id": self.token_to_id(x), "content": x, "special": True, "lstrip": x == mask}
+            {"id": self.token_to_id(x), "content": x, "special": True, "lstrip": x == self.mask}
             for x in tokens
         ]
 
@@ -106,7 +107,9 @@ class BytePairs(OwnRules):
             words = {"type": "Split", "pattern": {"Regex": self.pattern}}
             words |= {"behavior": "Isolated", "invert": False}
             splits = {"pretokenizers": [words, {**splits, "use_regex": False}], "type": "Sequence"}
-        known = [token for token in self.unsplittable_tokens if token in self.vocabulary]
+        # KerasHub splits the unknown token of these families, and BART's mask.
+        home = ["<unk>", self.mask] if self.mask else []
+        known = {*self.unsplittable_tokens, *home}.intersection(self.vocabulary)
         return {
             "normalizer": self.normalizer,
             "pre_tokenizer": splits,
@@ -198,9 +201,10 @@ class SentencePieces(OwnRules):
         self.file_assets = [*self.file_assets, RULES]
 
     def family_rules(self):
-        special = {*self.special_tokens, "<mask>"}.intersection(self.get_vocabulary())
-        added = self._added({*added_pieces(self.proto), *special})
-        return {**dict.fromkeys(ENTRIES), "added_tokens": added, "model": {}}
+        special = {*self.special_tokens, self.mask}.intersection(self.get_vocabulary())
+        added = self._added({*sentence_pieces.added_pieces(self.proto), *special})
+        splits = {"pre_tokenizer": {"type": "WhitespaceSplit"}} if self.mask else {}
+        return {**dict.fromkeys(ENTRIES), "added_tokens": added, "model": {}, **splits}
 
     def get_config(self):
         return {**super().get_config(), "rules": None}
@@ -221,10 +225,14 @@ class SentencePieces(OwnRules):
         super().set_proto(proto)
         if self.proto is None:
             return
-        self.pieces = None
+        self.pieces, given = None, self.proto
+        # Scores of the other families are integers.
+        if self.mask:
+            super().set_proto(sentence_pieces.with_round_scores(given))
+            self.proto = given
         if "model" in json.loads(self.rules or "{}"):
             self._read_rules()
-            self.pieces = new_pieces(self.proto)
+            self.pieces = sentence_pieces.new_pieces(self.proto)
         added = {token["content"]: token["id"] for token in self.all_rules()["added_tokens"]}
         names, ids = tf.constant([*added], tf.string), tf.constant([*added.values()], tf.int32)
         self.added_ids = tf.lookup.StaticHashTable(
@@ -239,8 +247,8 @@ class SentencePieces(OwnRules):
     def graph_tokens(self, rules, texts):
         """Converts strings `[batch]` to ragged tokens inside a graph."""
         # Not of this class.
-        of_model = super(OwnRules, self).tokenize
-        return sentence_piece_tokens(of_model, self.pieces, self.added_ids, rules, texts)
+        tables = super(OwnRules, self).tokenize, self.pieces, self.added_ids
+        return sentence_pieces.sentence_piece_tokens(*tables, rules, texts)
 
 
 class Llama3BytePairs(BytePairs):
@@ -283,9 +291,11 @@ def _adapted(family, mixin, **attributes):
 # Adapted classes by the class that they adapt.
 _QWEN3 = {"pattern": LLAMA3_PATTERN.replace("{1,3}", ""), "normalizer": {"type": "NFC"}}
 TOKENIZERS = dict(
-    [_adapted(name, BytePairs) for name in ("Bart", "BytePair", "GPT2", "OPT", "Roberta")]
+    [_adapted(name, BytePairs) for name in ("BytePair", "GPT2", "OPT")]
+    + [_adapted(name, BytePairs, mask="<mask>") for name in ("Bart", "Roberta")]
     + [_adapted(name, WordPieces) for name in ("Bert", "DistilBert")]
-    + [_adapted(name, SentencePieces) for name in ("Gemma3", "Llama", "Mistral", "XLMRoberta")]
+    + [_adapted(name, SentencePieces) for name in ("Gemma3", "Llama", "Mistral")]
+    + [_adapted("XLMRoberta", SentencePieces, mask="<mask>")]
     + [_adapted("Llama3", Llama3BytePairs), _adapted("Qwen3", BytePairs, **_QWEN3)]
     + [_adapted("SmolLM3", BytePairs, pattern=LLAMA3_PATTERN, ignore_merges=True)]
 )

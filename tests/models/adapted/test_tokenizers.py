@@ -1,5 +1,6 @@
 """Tokenizers of adapted models: the tokens of the `tokenizers` package, in Python and in graphs."""
 
+import base64
 import json
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
+from sentencepiece import sentencepiece_model_pb2
 
 import rt_keras
 from rt_keras.layers import FullHeads
@@ -27,6 +29,8 @@ TEXTS = [
     "",
     "   \r\n \n\u2028  x \x0b\x0c z",
     "é" * 60 + " " + "a" * 101,
+    # Newer than RE2's Unicode, and newer than that of BERT's normalizer.
+    "a\U00010d4a\U000105c0 1\U00010d40 x\u2e43y \u0d3c\u08e2",
 ]
 NO_FLAGS = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False)
 ADDED = [
@@ -83,9 +87,9 @@ def in_graph(tokenizer, texts=TEXTS):
     return [row for batch in batches for row in batch.to_list()]
 
 
-def expected(definition):
+def expected(definition, texts=TEXTS):
     home = tokenizers.Tokenizer.from_str(json.dumps({"version": "1.0", **definition}))
-    return [row.ids for row in home.encode_batch(TEXTS, add_special_tokens=False)]
+    return [row.ids for row in home.encode_batch(texts, add_special_tokens=False)]
 
 
 FOLDERS = {
@@ -107,6 +111,46 @@ def test_tokens_of_folders_are_those_of_the_tokenizers_package(family):
     assert tokenizer(TEXTS) == in_graph(tokenizer) == expected(definition)
     one = tokenizer(TEXTS[0])
     assert one.dtype == "int32" and one.tolist() == tokenizer(TEXTS)[0]
+
+
+@pytest.mark.parametrize("family", ["Bart", "Roberta"])
+def test_folders_without_a_tokenizer_json_have_the_special_tokens_of_their_home(family):
+    definition = {**byte_pairs(BYTES), "post_processor": None}
+    model, special = definition["model"], ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    definition["added_tokens"] = [x for x in ADDED if x["content"] in special]
+    made = getattr(keras_hub.tokenizers, f"{family}Tokenizer")
+    tokenizer = adapted_tokenizer(made(model["vocab"], map(" ".join, model["merges"])), {})
+    assert tokenizer(TEXTS) == in_graph(tokenizer) == expected(definition)
+
+
+@pytest.mark.parametrize("by_spaces", [True, False])
+def test_pieces_of_equal_scores_are_those_of_the_tokenizers_package(by_spaces):
+    texts = [f"{'-' * n} {'=' * n} {'.' * n} f{'(' * n}x{')' * n} é½" for n in range(0, 80, 3)]
+    texts += ["a\x85b\u2003c \u3000d", "", "  x <mask>y"]
+    proto = sentence_piece(90, texts, model_type="unigram", hard_vocab_limit=False)
+    model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    pieces = [(piece.piece, piece.score) for piece in model.pieces]
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = [*((token, 0) for token in special), *pieces[3:], ("<mask>", 0)]
+    charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
+    steps = [{"type": "Precompiled", "precompiled_charsmap": charsmap}]
+    steps += [{"type": "Strip", "strip_left": False, "strip_right": True}]
+    steps += [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}]
+    words = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
+    added = [{**ADDED[0], "id": number, "content": special[number]} for number in range(4)]
+    added += [{**ADDED[4], "id": len(pieces) - 1}]
+    definition = {
+        "normalizer": {"type": "Sequence", "normalizers": steps[: 1 if by_spaces else 3]},
+        "pre_tokenizer": in_turn({"type": "WhitespaceSplit"}, words) if by_spaces else words,
+    }
+    pieces = {"type": "Unigram", "vocab": pieces, "unk_id": 3}
+    definition |= {"added_tokens": added, "model": pieces, "decoder": None}
+    original = keras_hub.tokenizers.XLMRobertaTokenizer(proto)
+    tokenizer = adapted_tokenizer(original, definition)
+    assert tokenizer(texts) == in_graph(tokenizer, texts) == expected(definition, texts)
+    assert tokenizer.proto == proto
+    if by_spaces:
+        assert adapted_tokenizer(original)(texts) == expected(definition, texts)
 
 
 @pytest.mark.parametrize("scheme", [None, "always", "first"])
