@@ -112,7 +112,7 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
         mask = np.asarray(inputs[mask_name]).astype(bool)
         shortest, width = int(mask.sum(1).min()), mask.shape[1]
         self.backbone.check_length(width)
-        stops = None if stop_token_ids is None else tuple(stop_token_ids)
+        stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
         if self.cached_decoding and self.draws_in_place(self.sampler) and not has_tpu():
             start = np.full([len(mask)], shortest - 1)
             cache, encoded = self._read_prompts(inputs, shortest)

@@ -246,7 +246,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             width,
             with_hidden=searches,
         )
-        stops = None if stop_token_ids is None else tuple(stop_token_ids)
+        stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
         if self.draws_in_place(self.sampler):
             found = self._continued_by_tokens(tokens, cache, lengths, offset, ends, stops)
         else:
