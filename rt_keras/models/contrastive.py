@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras import progress
-from rt_keras.keys import POSITIVE, check
+from rt_keras.keys import POSITIVE, check, wrong_value
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.models.generation import bucket
 from rt_keras.models.training import ModelCall, Training
@@ -91,7 +91,7 @@ class Contrastive(Training):
         """Computes the embeddings of texts, batch by batch.
 
         Args:
-            texts: list of strings.
+            texts: list, array or tensor of strings.
             sequence_length: int, number of tokens at which a text is truncated. Defaults to the
                 preprocessor's.
             preprocessor: the preprocessor. Defaults to the model's.
@@ -101,12 +101,15 @@ class Contrastive(Training):
             float32 array `[texts, embedding_dim]`.
 
         Raises:
-            ValueError: if there is no preprocessor, or an embedding is not finite.
+            ValueError: if there is no preprocessor, `texts` is one string, or an embedding is not finite.
         """
         preprocessor = preprocessor or self.preprocessor
         if preprocessor is None:
             raise ValueError("preprocessor must be given, since the model has none")
         preprocessor = shorter(preprocessor, sequence_length)
+        if isinstance(texts, (str, bytes)):
+            raise wrong_value("texts", "a list of strings", texts)
+        texts = texts.numpy().tolist() if tf.is_tensor(texts) else list(texts)
         # Texts of similar lengths need less padding.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         found = np.zeros([len(texts), self.output_shape[-1]], np.float32)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens
 from rt_keras.data.wav import decode_wavs
+from rt_keras.models.generation import as_tensor
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.routing_transformer_audio_converter import (
     STRIDE,
@@ -95,7 +96,7 @@ class RoutingTransformerSpeechRecognizerPreprocessor(KeptArguments, keras_hub.mo
         Raises:
             ValueError: if `x` has another type or shape.
         """
-        x = tf.convert_to_tensor(x)
+        x = as_tensor("x", x)
         strings = x.dtype == tf.string
         shape = [None] if strings else [None, None]
         if not (strings or x.dtype.is_floating) or not x.shape.is_compatible_with(shape):

@@ -95,6 +95,11 @@ def test_config_and_pipelines_give_the_same():
     same(floats(found), expected)
 
 
+def test_sounds_of_other_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"x must have rows of one length.*lengths \[2, 1\]"):
+        make().samples([[0.0, 0.1], [0.2]])
+
+
 def test_a_tokenizer_whose_padding_is_not_the_blank():
     tokenizer = WordPieceTokenizer(["[UNK]", "[PAD]", "[SEP]", "the"])
     with pytest.raises(ValueError, match="must have padding as token 0.* a WordPiece.* 1"):

@@ -2,6 +2,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras import models
 from rt_keras.convert import T2TSubwordTokenizer
@@ -101,7 +102,7 @@ def test_a_text_has_one_embedding_alone_and_in_a_batch(model, embeddings, monkey
 def test_texts_are_truncated_at_a_length_and_by_another_preprocessor(model, embeddings):
     found = model.embed_texts([TEXTS[3]], sequence_length=9)
     assert checks.largest_difference(found, embeddings[3:]) > 1e-3
-    cut = model.embed_texts([TEXTS[3][:7]])
+    cut = model.embed_texts(tf.constant([TEXTS[3][:7]]))
     assert checks.largest_difference(found, cut) <= 1e-5
     preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(ByteTokenizer(), 9)
     assert checks.largest_difference(model.embed_texts([TEXTS[3]], None, preprocessor), cut) <= 1e-5
@@ -140,6 +141,8 @@ def test_arguments_out_of_range_are_refused(model):
         models.RoutingTransformerTextEmbedder(checks.make_backbone())
     with pytest.raises(ValueError, match="preprocessor must be given"):
         models.RoutingTransformerTextEmbedder(model.backbone).embed_texts(["a text"])
+    with pytest.raises(ValueError, match="texts must be a list of strings. Received: texts='a"):
+        model.embed_texts("a text")
 
 
 @pytest.mark.slow
