@@ -101,7 +101,8 @@ class Contrastive(Training):
             float32 array `[texts, embedding_dim]`.
 
         Raises:
-            ValueError: if there is no preprocessor, `texts` is one string, or an embedding is not finite.
+            ValueError: if there is no preprocessor, `texts` is one string, or an embedding is not
+                finite.
         """
         preprocessor = preprocessor or self.preprocessor
         if preprocessor is None:
