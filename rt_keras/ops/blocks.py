@@ -121,7 +121,8 @@ def with_a_position(attend, arguments):
     """
     length, added = size(arguments["query"], 2), {}
     if tf.is_tensor(length) or length == 0:
-        axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1}
+        axes = dict.fromkeys(("query", "key", "value"), 2)
+        axes |= dict.fromkeys(("query_mask", "key_mask", "documents"), 1)
         missing = 1 - tf.minimum(length, 1)
         added = {
             name: pad_axis(arguments[name], axis, 0, missing)

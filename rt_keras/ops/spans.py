@@ -66,7 +66,8 @@ class Spans(NamedTuple):
         if self.numbers is None:
             return []
         # There may be padding after the last query.
-        of_queries = tf.gather(self.numbers, tf.minimum(queries, size(self.numbers, 1) - 1), axis=1)
+        numbers = tf.pad(self.numbers, [[0, 0], [0, size(queries, 0)]])
+        of_queries = tf.gather(numbers, queries, axis=1)
         return self._are_near(self.numbers[:, None, first:end] - of_queries[:, :, None])
 
     def _are_near(self, distance):

@@ -129,7 +129,8 @@ def attention(heads, **options):
 def takes_any_shape(heads):
     """One trace of a training step serves all batch sizes and lengths, also 0, as known ones do.
 
-    The first direction is tried without masks, and with attention weights; the last with masks.
+    The first direction is tried without masks, and with attention weights; the last with masks and
+    with documents.
     """
     if heads.keys != heads.length or "grid" in heads.chosen:
         return
@@ -160,7 +161,9 @@ def _training_step(layer, causal, masked, x, mask):
     """The output, its gradients, the loss, and if not masked the attention weights."""
     options = {"use_causal_mask": causal, "training": True}
     if masked:
-        options |= {"query_mask": mask, "value_mask": mask}
+        # Runs of equal values are documents.
+        documents = tf.cast(mask, tf.int32)
+        options |= {"query_mask": mask, "value_mask": mask, "segment_ids": documents}
     else:
         options["return_attention_scores"] = layer.head_groups[0].returns_attention_scores
     weights = [weight.value for weight in layer.trainable_variables]
