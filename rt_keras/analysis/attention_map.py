@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from rt_keras.drawing import drawing
 from rt_keras.layers.attention_calls import attention_calls
+from rt_keras.models.generation import start_tokens
 
 
 def attention_maps(model, text):
@@ -16,12 +17,12 @@ def attention_maps(model, text):
 
     Returns:
         A dictionary of
-        - `tokens`: list of n strings, the token at each position, the start token first;
+        - `tokens`: list of n strings, the token at each position, the start token, if any, first;
         - `heads`: for each layer, the list of the kinds of its heads, such as "RoutingHeads";
         - `weights`: for each layer, an array `[heads, n, n]` over queries and keys.
     """
     tokenizer = model.preprocessor.tokenizer
-    ids = np.asarray([tokenizer.start_token_id, *np.asarray(tokenizer(text)).tolist()])
+    ids = np.asarray([*start_tokens(model.preprocessor), *np.asarray(tokenizer(text)).tolist()])
     inputs = {"token_ids": tf.constant(ids[None], tf.int32)}
     inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])
     return {"tokens": readable(tokenizer, ids), **first_positions(model, inputs)}

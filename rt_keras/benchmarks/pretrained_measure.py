@@ -17,6 +17,7 @@ from rt_keras.models.adapted.backbones import attention_layers, backbone_of
 from rt_keras.models.adapted.default_heads import KEYS, block_options, few_look_far, sets_beside
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.text_tokens import first_tokens_of
+from rt_keras.models.generation import start_tokens
 from rt_keras.ops.blocks import ceil_div
 
 # Number of tokens that are repeated at the end of a sequence, and of those that identify them.
@@ -242,9 +243,7 @@ class Reader:
 
     def __init__(self, model, few):
         self.model, self.few = model, few
-        tokenizer = model.preprocessor.tokenizer
-        starts = model.preprocessor.add_start_token
-        self.start = [tokenizer.start_token_id] if starts else []
+        self.start = start_tokens(model.preprocessor)
 
     def read(self, ids):
         """Reads a sequence.

@@ -8,7 +8,13 @@ import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import needs_utf8
-from rt_keras.models.generation import check_prompts, check_sampler, check_texts, stop_tokens
+from rt_keras.models.generation import (
+    check_prompts,
+    check_sampler,
+    check_texts,
+    start_tokens,
+    stop_tokens,
+)
 
 # Number of tokens generated in the graph for each chunk but the first, which has one, so that it
 # comes early.
@@ -55,7 +61,7 @@ def stream(model, prompt, max_length=None, stop_token_ids="auto"):
     check_can_stream(model)
     check_at_least_one(max_length=max_length)
     # KerasHub's preprocessors would truncate it in silence.
-    added = int(getattr(model.preprocessor, "add_start_token", True))
+    added = len(start_tokens(model.preprocessor))
     limit = max_length or model.preprocessor.sequence_length
     check_texts("prompt", prompt, model.preprocessor.tokenizer, limit, added)
     inputs = model.preprocessor.generate_preprocess([prompt], sequence_length=max_length)

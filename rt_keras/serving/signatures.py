@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rt_keras.data.tokenizer import needs_utf8
 from rt_keras.models.chunked_loss import positions_at_once
-from rt_keras.models.generation import stop_tokens
+from rt_keras.models.generation import start_tokens, stop_tokens
 from rt_keras.serving import checks
 from rt_keras.serving.request_sampler import RequestSampler
 from rt_keras.serving.served_tokenizer import SHARED, served_tokenizer, shared_while_used
@@ -31,9 +31,9 @@ def scoring_function(model, max_length=MAX_LENGTH):
     """Returns the signature `score` of a causal language model.
 
     `log_probabilities[b, i] = ln p(ids[b, i] | start, ids[b, 0], ..., ids[b, i - 1])`, with the
-    tokenizer's start token before every sequence, as in training. Padding scores 0. If its id also
-    occurs in texts, such as that of end of text, only trailing tokens count as padding. Logits are
-    computed for a few positions at a time to save memory.
+    start token before every sequence, or end of text without one, as in training. Padding scores
+    0. If its id also occurs in texts, such as that of end of text, only trailing tokens count as
+    padding. Logits are computed for a few positions at a time to save memory.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
@@ -154,6 +154,7 @@ def generating_function(model, max_length=MAX_LENGTH):
     """
     tokenizer = model.preprocessor.tokenizer
     served = served_tokenizer(tokenizer)
+    start = tf.constant([start_tokens(model.preprocessor)], tf.int32)
     specs = [tf.TensorSpec([None], tf.string, name="prompts")]
     specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
 
@@ -171,8 +172,10 @@ def generating_function(model, max_length=MAX_LENGTH):
         sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
         count = sampler.max_new_tokens
         ids = served.tokens(prompts)
-        ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)
-        begins = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
+        ids = tf.concat([tf.tile(start, [batch, 1]), ids], axis=1)
+        begins = tf.cast(ids.row_lengths(), tf.int32)
+        begins = checks.checked("prompts", begins, 1, [_have_tokens])
+        begins = checks.not_longer("prompts", begins, max_length)
         # Subtracted, because a sum could overflow an int32.
         room = checks.checked("max_new_tokens", max_length - begins - count, 1, [_has_room])
         ends = max_length - room
@@ -198,6 +201,10 @@ def generating_function(model, max_length=MAX_LENGTH):
     return generate
 
 
+def _have_tokens(counts):
+    return counts > 0, "a prompt must have at least one token; the numbers of tokens are"
+
+
 def _has_room(room):
     return room >= 0, "a prompt and its new tokens exceed the limit; the room left is"
 
@@ -218,6 +225,11 @@ def checked_texts(name, texts, tokenizer):
     """Checks that the tokenizer can read texts `[batch]`, and returns them."""
     conditions = [checks.valid_utf8] if needs_utf8(tokenizer) else []
     return checks.checked(name, texts, 1, conditions)
+
+
+def token_before(preprocessor):
+    """Returns the token before the first one of a text: the start token, or else end of text."""
+    return [*start_tokens(preprocessor), preprocessor.tokenizer.end_token_id][0]
 
 
 def real_tokens(tokenizer, ids):
@@ -243,7 +255,7 @@ def _log_probabilities(model):
 
 
 def _scored(model, ids, real):
-    start = tf.fill([tf.shape(ids)[0], 1], model.preprocessor.tokenizer.start_token_id)
+    start = tf.fill([tf.shape(ids)[0], 1], token_before(model.preprocessor))
     # The start token is real even if its id is that of padding.
     before = [tf.concat([start, ids], axis=1), tf.concat([tf.ones_like(start) > 0, real], axis=1)]
     token_ids, mask = (tf.cast(values[:, :-1], tf.int32) for values in before)

@@ -18,6 +18,7 @@ from rt_keras.serving.signatures import (
     checked_texts,
     nats_in_chunks,
     real_tokens,
+    token_before,
 )
 
 
@@ -189,7 +190,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
 
 def _first_state(model, rows):
     """Returns the initial state, in which the start token has not been processed yet."""
-    token = tf.fill([rows], model.preprocessor.tokenizer.start_token_id)
+    token = tf.fill([rows], token_before(model.preprocessor))
     return {"read": model.new_state(rows), "token": token}
 
 

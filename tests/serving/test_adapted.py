@@ -21,7 +21,7 @@ from rt_keras.serving import (
     text_scoring_function,
 )
 from tests.conftest import made_once
-from tests.models.adapted.llama_folder import MISTRAL, write_llama
+from tests.models.adapted.llama_folder import MISTRAL, QWEN3, write_llama
 from tests.serving.served import Served, tensors
 
 pytestmark = pytest.mark.slow
@@ -86,6 +86,24 @@ def test_scores_are_those_of_the_logits(adapted, exported, monkeypatch):
         found = score(np.pad(ids, [[0, 0], [0, 3]]))["log_probabilities"]
         np.testing.assert_allclose(found[:, :20], expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(found[:, 20:], 0)
+
+
+def test_models_without_a_start_token_are_served(tmp_path):
+    qwen = llama(tmp_path, LocalHeads(4, 8), **QWEN3)
+    served = Served(export_saved_model(qwen, tmp_path / "1"))
+    expected = [qwen.generate(prompt, max_new_tokens=12) for prompt in PROMPTS[2:]]
+    assert served.texts(prompts=PROMPTS[2:], max_new_tokens=12, top_k=1) == expected
+    ids = np.random.default_rng(0).integers(1, 250, [2, 20]).astype("int32")
+    end = qwen.preprocessor.tokenizer.end_token_id
+    before = np.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=end)
+    logits = qwen({"token_ids": before, "padding_mask": np.ones_like(before)})
+    expected = tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)
+    found = served.ask("score", ids=ids)["log_probabilities"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    found = served.ask("score_next", ids=ids, **served.ask("new_state", rows=2))
+    np.testing.assert_allclose(found["log_probabilities"], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have at least one token"):
+        served.texts(prompts=[""])
 
 
 def test_an_end_of_text_with_the_id_of_padding_counts(exported, tmp_path):

@@ -21,6 +21,7 @@ from rt_keras.models.generation import (
     as_tensor,
     check_positions,
     check_room,
+    start_tokens,
     written_tokens,
 )
 from rt_keras.models.left_padding import generate_from_first_tokens
@@ -206,9 +207,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
                 raise wrong_value("inputs", "rows of token ids, without a preprocessor", inputs)
             return [np.asarray(row).tolist() for row in inputs]
         tokenizer, texts = self.preprocessor.tokenizer, np.atleast_1d(inputs).tolist()
-        start = []
-        if state is None and self.preprocessor.add_start_token:
-            start = [tokenizer.start_token_id]
+        start = start_tokens(self.preprocessor) if state is None else []
         return [start + np.asarray(tokenizer(text)).tolist() for text in texts]
 
     def make_generate_function(self):
@@ -234,7 +233,8 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             ends = np.minimum(lengths + new_tokens, width)
         state = state and _of_rows(state, len(tokens))
         # The text of the state begins with a start token, so that of the prompt is not read.
-        begin = int(state is not None and getattr(self.preprocessor, "add_start_token", False))
+        has_texts = state is not None and self.preprocessor is not None
+        begin = len(start_tokens(self.preprocessor)) if has_texts else 0
         if lengths.min() <= begin:
             raise ValueError("With a state, each prompt must have at least one token")
         offset = np.zeros_like(lengths) if state is None else state["count"] - begin

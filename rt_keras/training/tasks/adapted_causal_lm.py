@@ -2,7 +2,7 @@
 
 from rt_keras import data as data_lib
 from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
-from rt_keras.models.generation import check_texts
+from rt_keras.models.generation import check_texts, start_tokens
 from rt_keras.training.tasks.adapted_task import AdaptedTask
 from rt_keras.training.tasks.causal_lm import CausalLMTask
 
@@ -25,9 +25,9 @@ class AdaptedCausalLMTask(AdaptedTask, CausalLMTask):
         return data_lib.training_dataset(place, length, start_token_id=start, **order)
 
     def prompts(self, texts, model, max_length):
-        added = int(model.preprocessor.add_start_token)
+        added = len(start_tokens(model.preprocessor))
         check_texts("prompt", texts, model.preprocessor.tokenizer, max_length, added)
         return [text.decode("utf-8") for text in texts]
 
     def start_token(self, preprocessor):
-        return preprocessor.tokenizer.start_token_id if preprocessor.add_start_token else None
+        return next(iter(start_tokens(preprocessor)), None)

@@ -11,6 +11,7 @@ import rt_keras
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models.adapted.architectures import ARCHITECTURES
 from rt_keras.models.adapted.folders import MODEL_TYPES
+from rt_keras.models.streaming import stream
 from tests.models.adapted.checks import make_backbone, make_inputs, outputs_of
 from tests.models.adapted.llama_folder import MISTRAL, QWEN3, SMOLLM3, SPECIAL, write_llama
 from tests.processes import printed
@@ -56,6 +57,17 @@ def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_
     adapted.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(logits(loaded), expected, atol=1e-5)
+
+
+def test_models_without_a_start_token_read_all_tokens(tmp_path):
+    qwen = rt_keras.adapt(write_llama(tmp_path, **QWEN3), HEADS)
+    qwen.compile(sampler="greedy")
+    state = qwen.read("the", verbose=0)
+    assert state["count"] == [len(qwen.preprocessor.tokenizer("the"))]
+    whole = qwen.generate("the cat", max_new_tokens=4)
+    assert "the" + qwen.generate(" cat", max_new_tokens=4, state=state) == whole
+    length = len(qwen.preprocessor.tokenizer("the cat")) + 4
+    assert "".join(stream(qwen, "the cat", max_length=length)) == whole
 
 
 @pytest.mark.slow
