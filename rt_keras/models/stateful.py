@@ -8,6 +8,7 @@ from rt_keras.keys import wrong_value
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.models.documents import have_documents
 from rt_keras.models.training import ModelCall, is_replicated
 
 # Longer than any sequence. The size of a state does not depend on it.
@@ -136,6 +137,11 @@ class Stateful:
 
     def _read_inputs(self, inputs, state, training):
         """Returns the hidden states of the inputs of a call, and the state after them."""
+        if have_documents(inputs):
+            raise ValueError(
+                "Each row of a state continues one document. Inputs must have no segment_ids or "
+                f"positions. Received: {sorted(inputs)}"
+            )
         token_ids = tf.convert_to_tensor(inputs["token_ids"])
         self._check_state(state, token_ids.shape[0])
         count = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)

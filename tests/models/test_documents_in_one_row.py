@@ -94,3 +94,9 @@ def test_learned_positions_of_an_adapted_model_are_those_of_rows():
 def test_ids_of_another_length_are_refused():
     with pytest.raises(ValueError, match=r"segment_ids must be \[batch, length\].*\(2, 20\)"):
         model([StridedHeads(2, 4)])({**INPUTS, "segment_ids": np.zeros([2, 20])})
+
+
+def test_a_row_of_a_state_continues_one_document():
+    lm = model([LocalRoutingHeads(4, 4, 4, 4)])
+    with pytest.raises(ValueError, match="one document.*Received: .*'segment_ids'"):
+        lm.call_with_state({**INPUTS, "segment_ids": DOCUMENTS}, lm.new_state(2))
