@@ -144,7 +144,10 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
         if self._cache_shapes is None:
             with tf.init_scope():
                 made = [self.new_cache(1, room) for room in (1, 1000)]
-            self._cache_shapes = tf.nest.map_structure(_common_shape, *made)
+            # Sizes that depend on the room may be any.
+            self._cache_shapes = tf.nest.map_structure(
+                lambda a, b: a.shape[1:].most_specific_compatible_shape(b.shape[1:]), *made
+            )
         try:
             fits = tf.nest.map_structure(
                 lambda x, shape: x.shape[1:].is_compatible_with(shape), caches, self._cache_shapes
@@ -181,8 +184,3 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
     def from_config(cls, config):
         config = groups_of_config(config, cls.attention_of_groups)
         return super().from_config(with_own_layers(config))
-
-
-def _common_shape(short, long):
-    """Returns the shape of a row's cache, in which sizes that depend on the room are unknown."""
-    return tf.TensorShape([m if m == n else None for m, n in zip(short.shape[1:], long.shape[1:])])

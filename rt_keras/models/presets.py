@@ -56,13 +56,10 @@ class Loadable(KeptArguments):
         return super().from_preset(preset, load_weights=load_weights, **kwargs)
 
     def get_config(self):
-        config = super().get_config()
+        config, serialize = super().get_config(), keras.dtype_policies.serialize
         # A quantized output layer has another policy than the backbone.
-        heads = {
-            layer.name: keras.dtype_policies.serialize(layer.dtype_policy)
-            for layer in layers_of(self)
-            if isinstance(layer, keras.layers.Dense) and layer.quantization_mode
-        }
+        dense = [layer for layer in layers_of(self) if isinstance(layer, keras.layers.Dense)]
+        heads = {x.name: serialize(x.dtype_policy) for x in dense if x.quantization_mode}
         return {**config, "head_dtypes": heads} if heads and "backbone" in config else config
 
     @classmethod

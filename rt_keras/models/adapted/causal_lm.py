@@ -219,7 +219,6 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
     def _generate_tokens(self, inputs, stop_token_ids=None):
         tokens = np.asarray(inputs["token_ids"], np.int32)
         mask = np.asarray(inputs["padding_mask"]).astype(bool)
-        self._check_cached()
         lengths, width = mask.sum(1), tokens.shape[1]
         ends = np.full_like(lengths, width)
         state, new_tokens = CALL.get()
@@ -240,25 +239,17 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         offset = np.zeros_like(lengths) if state is None else state["count"] - begin
         check_positions((offset + ends).max(), self.backbone.longest)
         cache, hidden, _ = self._read_prompts(
-            tokens[:, begin:],
-            lengths - 1 - begin,
-            state,
-            width,
-            with_hidden=searches,
+            tokens[:, begin:], lengths - 1 - begin, state, width, with_hidden=searches
         )
         stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
         if self.draws_in_place(self.sampler):
-            found = self._continued_by_tokens(tokens, cache, lengths, offset, ends, stops)
+            numbers = lengths - 1, offset, ends, stops or (), (ends - lengths).max()
+            found = self.continue_tokens(tokens, lengths, as_variables(cache), *numbers)
         else:
             found = self._continued_by_search(tokens, cache, lengths, offset, ends, stops, hidden)
         places = np.arange(width) < ends[:, None]
         written = np.asarray(written_tokens(found, mask, stops)) & places
         return {"token_ids": np.where(places, found, 0), "padding_mask": written}
-
-    def _continued_by_tokens(self, tokens, cache, lengths, offset, ends, stops):
-        """Continues prompts with a sampler that draws one token at a time."""
-        numbers = lengths - 1, offset, ends, stops or (), (ends - lengths).max()
-        return self.continue_tokens(tokens, lengths, as_variables(cache), *numbers)
 
     def _continued_by_search(self, tokens, cache, lengths, offset, ends, stops, hidden):
         """Continues prompts with a sampler that compares several continuations."""
