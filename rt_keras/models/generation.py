@@ -169,12 +169,7 @@ def check_texts(name, texts, tokenizer, limit, added=1):
 
 
 def start_tokens(preprocessor):
-    """Returns a list of the token that a preprocessor puts before a text; empty if it has none.
-
-    Args:
-        preprocessor: the preprocessor of a causal language model. Qwen 3 and SmolLM3 have no start
-            token.
-    """
+    """Returns a list of the token before a text; empty without one, as in Qwen 3 and SmolLM3."""
     token = preprocessor.tokenizer.start_token_id
     return [token] if getattr(preprocessor, "add_start_token", True) and token is not None else []
 

@@ -15,7 +15,7 @@ from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.graph_generation import GraphGeneration
 from rt_keras.models.adapted.prompt_reading import PromptReading, weights_of
 from rt_keras.models.adapted.token_scores import TokenScores
-from rt_keras.models.adapted.transformers_files import write_folder
+from rt_keras.models.adapted.transformers_files import TransformersFiles
 from rt_keras.models.generation import (
     array_of,
     as_tensor,
@@ -33,7 +33,7 @@ from rt_keras.ops.blocks import places_of_rows, size
 CALL = contextvars.ContextVar("call", default=(None, None))
 
 
-class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
+class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersFiles):
     """Mixin of adapted language models: generation with KerasHub's samplers.
 
     Prompts are read first; see `PromptReading`. Then a sampler continues all rows at once, each
@@ -93,21 +93,6 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             x, kept = program(*weights_of(block), x, of_block, position, count, rotation)
             caches.append(kept)
         return getattr(self.backbone, made_of.layer_norm)(x), tuple(caches)
-
-    def export_to_transformers(self, path):
-        """Writes the model with its original attention as a folder that Transformers loads.
-
-        Weights of LoRA are added to the kernels. Weights that only the adapted heads have are left
-        out, and so are scaled positions of `max_sequence_length`, as in `rt_keras.restore`.
-
-        Args:
-            path: string or path, the folder.
-
-        Raises:
-            ValueError: if the model is quantized, KerasHub cannot write models of its family, or
-                Transformers lacks one of its options.
-        """
-        write_folder(self, path)
 
     # Generation.
 

@@ -42,7 +42,8 @@ def adapt_graph(model, head_groups, layers=None):
             return None
         if type(layer) not in REPLACED:
             raise ValueError(f"{layer.name} would lose the methods of {type(layer).__name__}")
-        groups = new_head_groups(configs, num_heads(_attention_of(layer)), layer.dtype_policy)
+        heads = num_heads(getattr(layer, SELF_ATTENTION, layer))
+        groups = new_head_groups(configs, heads, layer.dtype_policy)
         if type(layer) in ATTENTION:
             return _ours(layer, groups)
         return TRANSFORMER_LAYERS[type(layer)](**layer.get_config(), head_groups=configs)
@@ -138,14 +139,9 @@ def _copied_graph(model, copy_of):
     return made
 
 
-def _attention_of(layer):
-    """Returns the self-attention of one of KerasHub's layers, or the given attention."""
-    return getattr(layer, SELF_ATTENTION, layer)
-
-
 def _copy_weights(source, target):
     """Copies the weights of a layer to one with other heads."""
-    copy_kernels(_attention_of(source), _attention_of(target))
+    copy_kernels(*(getattr(layer, SELF_ATTENTION, layer) for layer in (source, target)))
     for weight, copy in weight_pairs(source, target):
         # The others are kernels of attention.
         if weight.shape == copy.shape:
@@ -194,20 +190,17 @@ def _original(layer):
     grouped, output_shape = config["num_key_value_heads"], config["output_shape"]
     depth = layer.query_dense.units // layer.num_heads
     value_dim = layer.value_dense.units // (grouped or layer.num_heads)
-    others = ("use_head_dense", "rotary_embedding", "num_global_tokens", "conv_kernel_size")
-    if grouped and (output_shape or value_dim != depth):
-        others += ("num_key_value_heads",)
+    others = ["use_head_dense", "rotary_embedding", "num_global_tokens", "conv_kernel_size"]
+    others += ["num_key_value_heads"] if output_shape or value_dim != depth else []
     for name in others:
         if config[name]:
             raise ValueError(
                 f"{layer.name} was not made by adapt(): it has {name}={getattr(layer, name)!r}"
             )
-    shared = _shared(config)
     if grouped:
-        return keras.layers.GroupQueryAttention(depth, layer.num_heads, grouped, **shared)
-    return keras.layers.MultiHeadAttention(
-        layer.num_heads, depth, value_dim=value_dim, output_shape=output_shape, **shared
-    )
+        return keras.layers.GroupQueryAttention(depth, layer.num_heads, grouped, **_shared(config))
+    sizes = {"key_dim": depth, "value_dim": value_dim, "output_shape": output_shape}
+    return keras.layers.MultiHeadAttention(layer.num_heads, **sizes, **_shared(config))
 
 
 def _shared(config):

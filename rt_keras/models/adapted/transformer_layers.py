@@ -65,6 +65,5 @@ class AdaptedTransformerDecoder(OtherHeads, keras_hub.layers.TransformerDecoder)
 
 # Adapted classes by the class that they adapt.
 TRANSFORMER_LAYERS = {
-    keras_hub.layers.TransformerEncoder: AdaptedTransformerEncoder,
-    keras_hub.layers.TransformerDecoder: AdaptedTransformerDecoder,
+    cls.__bases__[-1]: cls for cls in (AdaptedTransformerEncoder, AdaptedTransformerDecoder)
 }

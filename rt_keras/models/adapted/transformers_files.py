@@ -12,58 +12,57 @@ from rt_keras.models.adapted.settings import layer_pairs
 from rt_keras.models.adapted.tokenizers import restored_preprocessor
 from rt_keras.models.adapted.weights import original_backbone
 
-# Those whose tensors KerasHub writes, and the classes of Transformers.
-EXPORTED = {
-    keras_hub.models.Gemma3Backbone: "Gemma3ForCausalLM",
-    keras_hub.models.GPT2Backbone: "GPT2LMHeadModel",
-    keras_hub.models.Llama3Backbone: "LlamaForCausalLM",
-    keras_hub.models.MistralBackbone: "MistralForCausalLM",
-}
+# Those whose tensors KerasHub writes.
+EXPORTED = [
+    getattr(keras_hub.models, f"{x}Backbone") for x in ("Gemma3", "GPT2", "Llama3", "Mistral")
+]
 # Options of KerasHub's backbones that Transformers lacks, and what it computes with.
 FIXED_OPTIONS = dict.fromkeys(["use_post_ffw_norm", "use_post_attention_norm"], True)
 FIXED_OPTIONS |= {"use_query_key_norm": True, "rope_scaling_factor": 1}
 
 
-def write_folder(model, path):
-    """Writes a language model, with its original attention, in Hugging Face's layout.
+class TransformersFiles:
+    """Mixin of adapted language models that writes them in Hugging Face's layout."""
 
-    Args:
-        model: `AdaptedCausalLM`.
-        path: string or path, the folder.
+    def export_to_transformers(self, path):
+        """Writes the model with its original attention as a folder that Transformers loads.
 
-    Raises:
-        ValueError: if the model is quantized, KerasHub cannot write models of its family, or
-            Transformers lacks one of its options.
-    """
-    backbone, family = model.backbone, type(model.backbone).__bases__[-1]
-    _check_exported(backbone, family)
-    if any(getattr(layer, "lora_enabled", False) for layer in all_layers_of(backbone)):
-        backbone = _with_merged_lora(backbone)
-    with needed("pretrained", "Writing Hugging Face's files"):
-        original = type(model).__bases__[-1](
-            backbone=original_backbone(backbone), preprocessor=None
-        )
-        original.export_to_transformers(path)
-    if family is keras_hub.models.Gemma3Backbone:
-        # It has the ids of Gemma's own tokens. Without it, Transformers reads those of config.json.
-        Path(path, "generation_config.json").unlink()
-    tokenizer = getattr(model.preprocessor, "tokenizer", None)
-    _change(Path(path, "config.json"), _correct_config, backbone, tokenizer)
-    if tokenizer is not None:
-        restored_preprocessor(model.preprocessor).tokenizer.export_to_transformers(path)
-        if getattr(tokenizer, "in_python", None) is not None:
-            tokenizer.in_python.save(str(Path(path, "tokenizer.json")))
-        _change(Path(path, "tokenizer_config.json"), _correct_tokenizer, backbone, tokenizer)
+        Weights of LoRA are added to the kernels. Weights that only the adapted heads have are left
+        out, and so are scaled positions of `max_sequence_length`, as in `rt_keras.restore`.
+
+        Args:
+            path: string or path, the folder.
+
+        Raises:
+            ValueError: if the model is quantized, KerasHub cannot write models of its family, or
+                Transformers lacks one of its options.
+        """
+        backbone, tokenizer = self.backbone, getattr(self.preprocessor, "tokenizer", None)
+        _check_exported(backbone)
+        if any(getattr(layer, "lora_enabled", False) for layer in all_layers_of(backbone)):
+            backbone = _with_merged_lora(backbone)
+        original = type(self).__bases__[-1](backbone=original_backbone(backbone), preprocessor=None)
+        with needed("pretrained", "Writing Hugging Face's files"):
+            original.export_to_transformers(path)
+        # KerasHub's has the ids of Gemma's own tokens. Without it, config.json counts.
+        Path(path, "generation_config.json").unlink(missing_ok=True)
+        _change(Path(path, "config.json"), _correct_config, backbone, tokenizer)
+        if tokenizer is not None:
+            restored_preprocessor(self.preprocessor).tokenizer.export_to_transformers(path)
+            if getattr(tokenizer, "in_python", None) is not None:
+                tokenizer.in_python.save(str(Path(path, "tokenizer.json")))
+            _change(Path(path, "tokenizer_config.json"), _correct_tokenizer, tokenizer)
 
 
-def _check_exported(backbone, family):
+def _check_exported(backbone):
+    family = type(backbone).__bases__[-1]
     if family not in EXPORTED:
         known = ", ".join(cls.__name__ for cls in EXPORTED)
         raise ValueError(f"{family.__name__} cannot be exported to Transformers, only {known}")
     for name, value in FIXED_OPTIONS.items():
-        if getattr(backbone, name, value) != value:
-            given = f"Received: {name}={getattr(backbone, name)!r}"
-            raise ValueError(f"{name} must be {value} in a model of Transformers. {given}")
+        given = getattr(backbone, name, value)
+        if given != value:
+            raise ValueError(f"Transformers has only {name}={value}. Received: {name}={given!r}")
     for layer in all_layers_of(backbone):
         if getattr(layer, "quantization_mode", None) is not None:
             raise ValueError(f"{layer.path} is quantized. Export a model before you quantize it")
@@ -79,49 +78,41 @@ def _with_merged_lora(backbone):
     return merged
 
 
-def _change(file, correct, backbone, tokenizer):
+def _change(file, correct, *models):
     """Corrects what KerasHub's exporter sets to its own values, or leaves out, in a file."""
     entries = json.loads(file.read_text(encoding="utf-8"))
-    correct(entries, backbone, tokenizer)
+    correct(entries, *models)
     file.write_text(json.dumps(entries, indent=2), encoding="utf-8")
 
 
 def _correct_config(config, backbone, tokenizer):
-    config["architectures"] = [EXPORTED[type(backbone).__bases__[-1]]]
+    config.setdefault("architectures", ["GPT2LMHeadModel"])
     config["torch_dtype"] = backbone.dtype_policy.variable_dtype
-    if backbone.trained_length is not None:
-        config["max_position_embeddings"] = backbone.trained_length
-    if backbone.norm_epsilon is not None:
-        config[next(name for name in EPSILONS if name in config)] = backbone.norm_epsilon
-    if getattr(backbone, "head_dim", None) is not None:
-        config["head_dim"] = backbone.head_dim
+    known = {
+        "max_position_embeddings": backbone.trained_length,
+        next(name for name in EPSILONS if name in config): backbone.norm_epsilon,
+        "head_dim": getattr(backbone, "head_dim", None),
+        "final_logit_softcapping": getattr(backbone, "final_logit_soft_cap", None),
+    }
     if backbone.rotary_options:
         options = dict(backbone.rotary_options)
-        config["rope_scaling"] = {"factor": options.pop("scaling_factor"), **options}
-    if config["model_type"] == "gemma3_text":
-        config["final_logit_softcapping"] = backbone.final_logit_soft_cap
-        _correct_rope_of_gemma(config)
+        known["rope_scaling"] = {"factor": options.pop("scaling_factor"), **options}
+    config |= {name: value for name, value in known.items() if value is not None}
+    of_gemma = config.get("rope_parameters")
+    if of_gemma and of_gemma["sliding_attention"]["factor"] == 1:
+        # Older versions of Transformers read this alone.
+        config["rope_local_base_freq"] = of_gemma["sliding_attention"]["rope_theta"]
+        factor = config.pop("rope_parameters")["full_attention"]["factor"]
+        config["rope_scaling"] = None if factor == 1 else {"rope_type": "linear", "factor": factor}
     for name, role in (("bos", "start"), ("eos", "end"), ("pad", "pad")):
         token = getattr(tokenizer, f"{role}_token", None)
         config[f"{name}_token_id"] = token and tokenizer.token_to_id(token)
 
 
-def _correct_rope_of_gemma(config):
-    """Writes rotary embeddings as all versions of Transformers read them, if there is a way."""
-    local, full = (config["rope_parameters"][f"{x}_attention"] for x in ("sliding", "full"))
-    config["rope_local_base_freq"] = local["rope_theta"]
-    if local["factor"] == 1:
-        del config["rope_parameters"]
-        if full["factor"] != 1:
-            config["rope_scaling"] = {"rope_type": "linear", "factor": full["factor"]}
-
-
-def _correct_tokenizer(config, backbone, tokenizer):
-    config["clean_up_tokenization_spaces"] = False
-    length = backbone.trained_length or backbone.longest
-    if length is not None:
-        config["model_max_length"] = length
+def _correct_tokenizer(config, tokenizer):
+    unknown = ["clean_up_tokenization_spaces", "model_max_length"]
     if json.loads(getattr(tokenizer, "rules", None) or "{}"):
         # The post-processor of tokenizer.json adds tokens, or none does.
-        config.pop("add_bos_token", None)
-        config.pop("add_eos_token", None)
+        unknown += ["add_bos_token", "add_eos_token"]
+    for name in unknown:
+        config.pop(name, None)
