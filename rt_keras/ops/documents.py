@@ -21,8 +21,7 @@ def number_documents(segment_ids):
     ids = tf.convert_to_tensor(segment_ids)
     # A row may be empty, and then has no position before another.
     before = tf.concat([ids[:, :1], ids[:, :-1]], axis=1)
-    begins = tf.cast(ids != before, tf.float32)[:, None, None, :, None]
-    return tf.cast((sums_before(begins) + begins)[:, 0, 0, :, 0], tf.int32)
+    return _count_up_to(ids != before)
 
 
 def positions_in_documents(documents):
@@ -37,11 +36,8 @@ def positions_in_documents(documents):
     >>> positions_in_documents(tf.constant([[0, 0, 1, 1, 1]])).numpy().tolist()
     [[0, 1, 0, 1, 2]]
     """
-    batch, length = sizes(documents)
-    places = tf.broadcast_to(tf.range(length), [batch, length])
-    own_rows = tf.range(batch)[:, None] * length + documents
-    starts = tf.math.unsorted_segment_min(places, own_rows, batch * length)
-    return places - tf.gather(starts, own_rows)
+    places = tf.zeros_like(documents) + tf.range(size(documents, 1))
+    return places - _of_document(tf.math.unsorted_segment_min, places, documents)
 
 
 def blocks_of_documents(documents, block_size, look_back):
@@ -78,17 +74,26 @@ def number_long_documents(documents, longest):
     >>> number_long_documents(tf.constant([[0, 0, 1, 2, 2, 2]]), 1).numpy().tolist()
     [[0, 0, -1, 1, 1, 1]]
     """
-    place = positions_in_documents(documents)
-    batch, length = sizes(documents)
-    own_rows = tf.range(batch)[:, None] * length + documents
-    last = tf.gather(tf.math.unsorted_segment_max(place, own_rows, batch * length), own_rows)
-    is_long = last >= longest
-    begins = tf.cast(is_long & (place == 0), tf.float32)[:, None, None, :, None]
-    number = tf.cast((sums_before(begins) + begins)[:, 0, 0, :, 0], tf.int32) - 1
-    return tf.where(is_long, number, -1)
+    position = positions_in_documents(documents)
+    is_long = _of_document(tf.math.unsorted_segment_max, position, documents) >= longest
+    return tf.where(is_long, _count_up_to(is_long & (position == 0)) - 1, -1)
 
 
 def count_documents(documents):
     """Returns the largest number of documents in a row, an int scalar."""
     # A row may be empty.
     return tf.reduce_max(tf.pad(documents, [[0, 0], [0, 1]])) + 1
+
+
+def _count_up_to(mask):
+    """Counts the positions up to each one at which a mask `[batch, length]` is True, int32."""
+    # [batch, 1, 1, length, 1]
+    ones = tf.cast(mask, tf.float32)[:, None, None, :, None]
+    return tf.cast((sums_before(ones) + ones)[:, 0, 0, :, 0], tf.int32)
+
+
+def _of_document(reduce, x, documents):
+    """Reduces a number of each position over those of its document, `[batch, length]`."""
+    batch, length = sizes(documents)
+    rows = tf.range(batch)[:, None] * length + documents
+    return tf.gather(reduce(x, rows, batch * length), rows)
