@@ -147,8 +147,8 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
         if self.preprocessor is None:
             mask = array_of(inputs, "padding_mask") if isinstance(inputs, dict) else []
             return np.atleast_1d(np.sum(mask, axis=-1)).astype(int).tolist()
-        texts = inputs if isinstance(inputs, (str, list, tuple)) else []
-        return [len(row) for row in self._token_rows(texts)]
+        texts = _texts_in(inputs)
+        return [len(row) for row in self._token_rows([] if texts is None else texts)]
 
     def read(self, inputs, max_length=None, state=None, verbose=1):
         """Reads texts once, so that `generate` can continue from them any number of times.
@@ -187,11 +187,12 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
 
     def _token_rows(self, inputs, state=None):
         """Returns lists of token ids, with a start token unless there is a state."""
-        if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
+        texts = _texts_in(inputs)
+        if self.preprocessor is None or texts is None:
             if any(np.ndim(row) != 1 for row in inputs):
                 raise wrong_value("inputs", "rows of token ids, without a preprocessor", inputs)
             return [np.asarray(row).tolist() for row in inputs]
-        tokenizer, texts = self.preprocessor.tokenizer, np.atleast_1d(inputs).tolist()
+        tokenizer, texts = self.preprocessor.tokenizer, np.atleast_1d(texts).tolist()
         start = start_tokens(self.preprocessor) if state is None else []
         return [start + np.asarray(tokenizer(text)).tolist() for text in texts]
 
@@ -350,3 +351,10 @@ def _of_rows(state, rows):
         raise ValueError(f"state has {batch} rows, but the inputs have {rows}")
     cache = tf.nest.map_structure(lambda x: tf.repeat(x, rows, axis=0), state["cache"])
     return {**state, "count": np.repeat(state["count"], rows), "cache": cache}
+
+
+def _texts_in(inputs):
+    """Returns texts, of which arrays and tensors are lists; None for token ids and data sets."""
+    if isinstance(inputs, (np.ndarray, tf.Tensor)):
+        return np.asarray(inputs).tolist() if np.asarray(inputs).dtype.kind in "OSU" else None
+    return inputs if isinstance(inputs, (str, list, tuple)) else None

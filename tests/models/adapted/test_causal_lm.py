@@ -185,3 +185,8 @@ def test_lengths_that_are_refused(task):
     ):
         with pytest.raises(ValueError, match=message):
             task.generate("the", **arguments)
+    for texts in (PROMPTS, np.array(PROMPTS), tf.constant(PROMPTS)):
+        with pytest.raises(ValueError, match="max_length must be at least .*: max_length=4"):
+            task.generate(texts, max_length=4)
+        counts = [count_tokens(task, text) for text in PROMPTS]
+        assert task.read(texts, verbose=0)["count"].tolist() == counts
