@@ -6,37 +6,6 @@ import tensorflow as tf
 from tests.ops import checks
 
 
-def goes_on(make_cache, chunk, step, op, inputs, ends, of_op, **options):
-    """Checks a prompt, chunks, and then a step for each position, against one pass.
-
-    Args:
-        make_cache: function of keys, values and the number of those that count.
-        chunk, step: the ops of several positions and of one.
-        op: the op of all positions at once.
-        inputs: dictionary of arrays.
-        ends: list of ints, where the prompt and then each chunk ends.
-        of_op: dictionary of options of `op` alone.
-        **options: further arguments of all ops.
-    """
-    given = checks.tensors(inputs)
-    expected = op(**given, causal=True, **of_op, **options)
-    sequences = {name: given.pop(name) for name in ("query", "key", "value")}
-    # The cache is built from more positions than count; their content must not matter.
-    made_of = slice(0, ends[0] + 2)
-    key = sequences["query" if sequences["key"] is None else "key"][:, :, made_of]
-    junk = 10 * tf.cast(tf.range(key.shape[2]) >= ends[0], key.dtype)[:, None]
-    cache = make_cache(key + junk, sequences["value"][:, :, made_of] + junk, ends[0])
-    bounds, outputs = [*ends, *range(ends[-1] + 1, expected.shape[2] + 1)], []
-    for start, end in zip(bounds, bounds[1:]):
-        part = {name: x if x is None else x[:, :, start:end] for name, x in sequences.items()}
-        function = chunk if end <= ends[-1] else step
-        output, cache = function(**part, cache=cache, position=start, **given, **options)
-        outputs.append(output)
-    if outputs:
-        found = np.concatenate(outputs, axis=2)
-        np.testing.assert_allclose(found, expected[:, :, ends[0] :], rtol=0, atol=1e-12)
-
-
 def in_chunks(cache, chunk, inputs, ends, dtype=tf.float64, **options):
     """Returns the outputs of chunks that end at these positions, and the last cache.
 

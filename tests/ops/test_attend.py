@@ -32,28 +32,6 @@ def some_allowed():
     return allowed
 
 
-@pytest.mark.parametrize(
-    "allowed",
-    [
-        pytest.param(some_allowed(), id="by pair"),
-        pytest.param(
-            np.tri(QUERIES, KEYS, k=2, dtype=bool)[None, None], id="the same in every block"
-        ),
-        pytest.param(np.arange(KEYS) < 3, id="by key"),
-        pytest.param(np.ones((1, 1), bool), id="all"),
-    ],
-)
-@pytest.mark.parametrize("bias", [0.0, np.random.default_rng(6).normal(size=(3, QUERIES, KEYS))])
-def test_equation(allowed, bias):
-    query, key, value = blocks()
-    output, logsumexp = attend(
-        *map(tf.constant, (query, key, value)), allowed, bias=tf.constant(bias, tf.float64)
-    )
-    expected = equation(query, key, value, allowed, bias)
-    np.testing.assert_allclose(output, expected[0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(logsumexp, expected[1], rtol=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 @pytest.mark.parametrize("bound", [19.5, 1e3])
 def test_a_bound_in_place_of_the_maximum(bound, dtype):

@@ -33,17 +33,6 @@ def test_to_blocks_and_back(case):
     np.testing.assert_array_equal(blocks.from_blocks(found, block_shape, shape), x)
 
 
-def test_to_blocks_of_an_unknown_batch():
-    @tf.function(input_signature=[tf.TensorSpec([None, 4, 6])])
-    def there_and_back(x):
-        in_blocks = blocks.to_blocks(x, (2, 3))
-        assert in_blocks.shape == (None, 24)
-        return blocks.from_blocks(in_blocks, (2, 3), (4, 6))
-
-    x = np.arange(48, dtype="float32").reshape(2, 4, 6)
-    np.testing.assert_array_equal(there_and_back(x), x)
-
-
 @pytest.mark.parametrize("block_shape", [(2, 2), (3,)])
 def test_blocks_that_do_not_tile(block_shape):
     with pytest.raises(ValueError, match="block_shape must divide the shape of the grid"):

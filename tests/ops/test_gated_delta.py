@@ -29,11 +29,6 @@ def test_a_first_state():
     checks.holds_compiled(gated_delta_rule, arrays(11), **options)
 
 
-def test_no_positions():
-    output, _ = checks.run(gated_delta_rule, arrays(0), {}, jit_compile=True)
-    assert output.shape == (2, 2, 0, 5)
-
-
 def test_gradients_reach_the_states():
     inputs, first = checks.tensors(arrays(11)), tf.constant(first_state())
     weights = np.random.default_rng(3).normal(size=first.shape)

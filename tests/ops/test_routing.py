@@ -1,28 +1,9 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from rt_keras.ops import cluster_statistics, commitment, nearest_centroid, normalize
+from rt_keras.ops import cluster_statistics, commitment, normalize
 from rt_keras.ops.routing import centroid_scores
-from tests.ops import checks, reference
-
-
-def test_normalize():
-    x = 5 + 3 * np.random.default_rng(0).normal(size=(2, 3, 4, 6))
-    found = normalize(tf.constant(x))
-    np.testing.assert_allclose(found, reference.normalize(x), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(tf.norm(found, axis=-1), 6**0.5, rtol=1e-6)
-
-
-def test_gradient_of_normalize():
-    x, upstream, direction = np.random.default_rng(0).normal(size=(3, 4, 5))
-    variable = tf.Variable(x)
-    with tf.GradientTape() as tape:
-        found = normalize(variable)
-    moved = [np.sum(reference.normalize(x + s * direction) * upstream) for s in (1e-5, -1e-5)]
-    slope = (moved[0] - moved[1]) / 2e-5
-    gradient = tape.gradient(found, variable, upstream)
-    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
+from tests.ops import reference
 
 
 def test_normalize_of_a_constant_vector_is_0():
@@ -44,17 +25,6 @@ def test_normalize_computes_in_float32():
     assert normalize(tf.cast(x, tf.float32)).dtype == tf.float32
 
 
-@pytest.mark.parametrize("biased", [False, True])
-def test_nearest_centroid(biased):
-    inputs = checks.arrays(7, clusters=5, load_bias=biased)
-    x, load_bias = normalize(tf.constant(inputs["query"])), inputs.get("load_bias")
-    found = nearest_centroid(x, inputs["centroids"], load_bias)
-    assert found.dtype == tf.int32
-    scores = np.einsum("bhnd,hcd->bhnc", x, inputs["centroids"])
-    scores += load_bias[:, None] if biased else 0
-    np.testing.assert_array_equal(found, scores.argmax(axis=-1))
-
-
 def test_centroid_scores_are_of_float32_and_have_no_gradient():
     x = tf.constant(np.random.default_rng(0).normal(size=(1, 1, 3, 4)), tf.bfloat16)
     centroids = tf.constant(np.random.default_rng(1).normal(size=(1, 2, 4)), tf.float32)
@@ -67,21 +37,6 @@ def test_centroid_scores_are_of_float32_and_have_no_gradient():
     assert tape.gradient(scores, [x, centroids]) == [None, None]
 
 
-@pytest.mark.parametrize("padding", [None, "scattered", "a whole row"])
-def test_cluster_statistics(padding):
-    rng = np.random.default_rng(0)
-    x, clusters = rng.normal(size=(2, 3, 8, 4)), rng.integers(0, 4, size=(2, 3, 8))
-    mask = checks.mask(padding, 8)
-    sums, counts = cluster_statistics(tf.constant(x), tf.constant(clusters), 5, mask)
-    expected_sums, expected_counts = np.zeros((3, 5, 4)), np.zeros((3, 5))
-    for b, h, i in np.ndindex(2, 3, 8):
-        if mask is None or mask[b, i]:
-            expected_sums[h, clusters[b, h, i]] += x[b, h, i]
-            expected_counts[h, clusters[b, h, i]] += 1
-    np.testing.assert_allclose(sums, expected_sums, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(counts, expected_counts)
-
-
 def test_cluster_statistics_of_bfloat16_are_float32_without_a_gradient():
     # bfloat16 cannot count beyond 256.
     x = tf.ones([1, 1, 1000, 2], tf.bfloat16)
@@ -92,21 +47,6 @@ def test_cluster_statistics_of_bfloat16_are_float32_without_a_gradient():
     assert sums.dtype == counts.dtype == tf.float32
     assert counts.numpy().tolist() == [[1000.0, 0.0]]
     assert sums.numpy().tolist() == [[[1000.0, 1000.0], [0.0, 0.0]]]
-
-
-@pytest.mark.parametrize("padding", [None, "scattered"])
-def test_commitment(padding):
-    rng = np.random.default_rng(0)
-    x, clusters = rng.normal(size=(2, 3, 8, 4)), rng.integers(0, 5, size=(2, 3, 8))
-    centroids = rng.normal(size=(3, 5, 4))
-    mask = checks.mask(padding, 8)
-    distances = [
-        np.sum((x[b, h, i] - centroids[h, clusters[b, h, i]]) ** 2)
-        for b, h, i in np.ndindex(2, 3, 8)
-        if mask is None or mask[b, i]
-    ]
-    found = commitment(tf.constant(x), tf.constant(clusters), tf.constant(centroids), mask)
-    np.testing.assert_allclose(found, np.mean(distances), rtol=1e-12)
 
 
 def test_commitment_pulls_vectors_to_their_centroids():

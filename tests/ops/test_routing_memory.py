@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops.cluster_memory import empty_memory
-from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk, memory_step
+from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk
 from tests.ops import checks, reference
 
 SIZES = {"memory_length": 5, "block_size": 4}
@@ -58,20 +58,6 @@ def test_against_a_loop(eviction):
             found = sorted(memory["number"][row, head, cluster].numpy())
             expected_numbers = [member["number"] for member in members]
             assert [x for x in found if x >= 0] == sorted(expected_numbers)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("eviction, keys", [*((x, 3) for x in EVICTIONS), ("least_attended", 1)])
-def test_chunks_and_steps_are_one_pass(eviction, keys):
-    inputs = arrays(40, batch=4)
-    options = {"eviction": eviction, "memory_keys": keys, "num_probes": 2}
-    *expected, _ = chunk(inputs, new_memory(inputs, eviction), **options)
-    memory = new_memory(inputs, eviction)
-    for start, end in ((0, 3), (3, 13), (13, 20), *((i, i + 1) for i in range(20, 27)), (27, 40)):
-        read = memory_step if end == start + 1 else memory_chunk
-        *found, memory = chunk(inputs, memory, start, slice(start, end), read, **options)
-        for x, y in zip(found, expected):
-            np.testing.assert_allclose(x, y[:, :, start:end], rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops import block_selection, block_tiles, selected_blocks, selected_blocks_attention
 from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE
-from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE
+from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE, content_order
 from tests.ops import checks
 from tests.ops.cases import with_two_key_heads
 
@@ -184,6 +184,11 @@ def test_equation(case, in_tiles, request):
         mask = checks.mask(PADDING[(number + causal + in_tiles) % 4], LENGTH - 8, batch=1)
         options = {**CASES, **RECENT}[case] | {"query_mask": mask, "key_mask": mask}
         holds(checks.arrays(LENGTH - 8, batch=1), **options, causal=causal)
+
+
+def test_keys_that_are_all_equal_keep_their_order():
+    order = content_order(tf.ones([8, 3]), tf.fill([8], True), 2)
+    np.testing.assert_array_equal(order, np.arange(8))
 
 
 @pytest.mark.parametrize("case", ["content", "nodes"])
