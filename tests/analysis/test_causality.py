@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rt_keras.analysis import causality
-from rt_keras.layers import LocalHeads, RoutingHeads
+from rt_keras.layers import RoutingHeads
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 
 VOCABULARY, LENGTH = 13, 24
@@ -22,15 +22,6 @@ def make_model(*groups):
         VOCABULARY, num_layers=2, hidden_dim=16, intermediate_dim=16, head_groups=list(groups)
     )
     return RoutingTransformerCausalLM(backbone)
-
-
-@pytest.mark.slow
-def test_strictly_causal_heads_see_nothing_of_the_future(sequences):
-    model = make_model(LocalHeads(1, 4), RoutingHeads(1, 3, 4))
-    figures = causality.measure(model, sequences, num_positions=6)
-    assert figures["share_changed"] == 0.0 and figures["largest_change"] < 1e-5
-    assert figures["nats_by_prefix"] == pytest.approx(figures["nats_in_parallel"], abs=1e-5)
-    assert all(row["share"] == 0.0 for row in figures["share_by_distance"])
 
 
 @pytest.mark.slow

@@ -6,15 +6,6 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.benchmarks import pretrained, pretrained_measure
-from rt_keras.benchmarks.pretrained_measure import (
-    head_groups,
-    keys_seen,
-    load,
-    losses_of,
-    measure,
-    needle,
-    text_and_passage,
-)
 from rt_keras.models.adapted.default_heads import default_head_groups, few_look_far
 from tests.benchmarks import checks
 from tests.models.adapted.checks import make_backbone
@@ -41,7 +32,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full(folder):
-    return load(str(folder / "llama"), "full")
+    return pretrained_measure.load(str(folder / "llama"), "full")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +76,9 @@ def test_cells_are_measured_once_in_processes_and_kept(folder, tmp_path, monkeyp
     shown = capfd.readouterr().out
     assert "again" in shown and "prefill" not in shown
     # Without processes.
-    monkeypatch.setattr(pretrained.runs, "alone", lambda target, *cell: measure(*cell))
+    monkeypatch.setattr(
+        pretrained.runs, "alone", lambda target, *cell: pretrained_measure.measure(*cell)
+    )
     result = pretrained.main(parse(folder, *options, json=path))
     assert json.loads(path.read_text()) == result
     found = result["figures"][-1]
@@ -100,7 +93,7 @@ def test_kinds_with_every_key_in_reach_score_as_the_model_of_keras_hub(folder, t
     (tmp_path / "text.txt").write_text(20 * TEXT, encoding="utf-8")
     texts = 2 * [str(tmp_path / "text.txt")]
     original, *others = (
-        measure(str(folder / "llama"), *texts, kind, LENGTH, losses_only=True)
+        pretrained_measure.measure(str(folder / "llama"), *texts, kind, LENGTH, losses_only=True)
         for kind in ("keras_hub", "full", "content_blocks:rotary_distance=24")
     )
     for found in others:
@@ -120,9 +113,9 @@ def test_losses_are_those_of_the_whole_model(full, folder):
 
 
 def test_what_is_scored():
-    ids = text_and_passage(np.arange(10, 90), [1], 40)
+    ids = pretrained_measure.text_and_passage(np.arange(10, 90), [1], 40)
     assert ids.tolist() == [1, *range(10, 39), *range(10, 20)]
-    found = losses_of(np.arange(1, 40), 40)
+    found = pretrained_measure.losses_of(np.arange(1, 40), 40)
     # Tokens 20 to 29 of the text, and 38 and 39, from the ninth of the repetition on.
     assert found == {"book": 24.5, "again": 38.5, "by_position": [15.0]}
 
@@ -130,7 +123,7 @@ def test_what_is_scored():
 def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(full):
     tokenizer = full.model.preprocessor.tokenizer
     for depth in (0.1, 0.9):
-        ids, answer = needle(full, full.tokens(20 * TEXT), LENGTH, depth, 0)
+        ids, answer = pretrained_measure.needle(full, full.tokens(20 * TEXT), LENGTH, depth, 0)
         shown = tokenizer.detokenize(ids)
         number = tokenizer.detokenize(ids[-answer:])
         assert len(ids) == LENGTH and shown.endswith(f"The magic number is{number}")
@@ -144,10 +137,10 @@ def test_keys_are_counted_and_those_of_long_texts_estimated(monkeypatch):
     length, blocks = 2048, "content_blocks:num_blocks=5"
     # From position 1,024 on: blocks of 256 and three before; four first tokens; 5 others.
     window = np.mean(np.arange(length // 2, length) % 256 + 1 + 768)
-    counted = keys_seen(blocks, length)
+    counted = pretrained_measure.keys_seen(blocks, length)
     assert abs(counted - window - 24) < 0.3
     monkeypatch.setattr(pretrained_measure, "KEYS_COUNTED", 700)
-    assert abs(keys_seen(blocks, length) / counted - 1) < 0.02
+    assert abs(pretrained_measure.keys_seen(blocks, length) / counted - 1) < 0.02
 
 
 @pytest.mark.parametrize("family, few", [("Llama3", False), ("Gemma3", True)])
@@ -155,5 +148,5 @@ def test_content_blocks_are_the_default_of_adapt(family, few):
     backbone = make_backbone(family)
     (default,), _ = default_head_groups(backbone)
     assert few_look_far(backbone) == few
-    (group,) = head_groups("content_blocks", default.num_heads, few)
+    (group,) = pretrained_measure.head_groups("content_blocks", default.num_heads, few)
     assert group.key_sets == default.key_sets

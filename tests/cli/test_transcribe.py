@@ -4,27 +4,16 @@ import numpy as np
 import pytest
 import soundfile
 
-from rt_keras import models
-from rt_keras.data import ByteTokenizer
-from rt_keras.layers import LocalHeads
 from tests.cli.checks import assert_one_line
+from tests.models.test_routing_transformer_speech_recognizer import make_model
 
 CHIRP = 0.5 * np.sin(np.arange(24_000, dtype="float32") ** 2 / 2e4)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    backbone = models.RoutingTransformerSpeechBackbone(
-        258, 1, 8, 16, [LocalHeads(2, 4)], num_mel_bins=8
-    )
-    converter = models.RoutingTransformerAudioConverter(8)
-    preprocessor = models.RoutingTransformerSpeechRecognizerPreprocessor(ByteTokenizer(), converter)
-    model = models.RoutingTransformerSpeechRecognizer(backbone, preprocessor)
-    rng = np.random.default_rng(0)
-    for weight in model.trainable_variables:
-        weight.assign(weight + rng.normal(size=weight.shape))
     folder = tmp_path_factory.mktemp("models")
-    model.save_to_preset(folder)
+    make_model().save_to_preset(folder)
     return folder
 
 

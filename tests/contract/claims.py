@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import MultiHeadAttention
+from rt_keras.layers import GatedDeltaHeads, MultiHeadAttention
 from tests.contract.kinds import BATCH, DEPTH, HEADS, VALUE_DEPTH, move_weights
 from tests.contract.loops import of_each_head
 from tests.contract.ways import agree, directions, new_cache, one_pass, part, tensors
@@ -149,10 +149,7 @@ def takes_any_shape(heads):
     if layer.cached_decoding:
         # Chunks may be empty too.
         empty, none = layer.new_cache(2, 9), tf.zeros([2, 0, WIDTH], tf.float64)
-        for output, cache in (
-            layer.prefill(none, 0, 9),
-            layer.call_with_cache(none, empty, 0),
-        ):
+        for output, cache in (layer.prefill(none, 0, 9), layer.call_with_cache(none, empty, 0)):
             assert output.shape == layer(none, none, use_causal_mask=True).shape
             tf.nest.map_structure(lambda x, y: agree(x, y, "an empty chunk"), cache, empty)
 
@@ -174,6 +171,18 @@ def _training_step(layer, causal, masked, x, mask):
         loss = tf.add_n([tf.reduce_sum(tf.sin(output)), *losses])
     gradients = tape.gradient(loss, [x, *weights], unconnected_gradients="zero")
     return [output, *scores, loss, *map(tf.convert_to_tensor, gradients)]
+
+
+def drops_weights_in_training_alone(heads):
+    """Dropout changes the outputs of a call in training; a recurrent state has no weights."""
+    options = {"dropout": 0.5, "seed": np.array([1, 2])}
+    inputs, causal = heads.inputs(), heads.group.takes_causal_mask
+    plain, evaluated, dropped = (
+        one_pass(heads, inputs, causal, **more)
+        for more in ({}, options, {**options, "training": True})
+    )
+    np.testing.assert_array_equal(evaluated, plain)
+    assert np.any(dropped != plain) != isinstance(heads.group, GatedDeltaHeads)
 
 
 def gives_its_weights(heads):
@@ -264,6 +273,7 @@ CLAIMS = [
     keeps_its_bound,
     keeps_its_state,
     keeps_its_masks,
+    drops_weights_in_training_alone,
     gives_its_weights,
     keeps_its_global_tokens,
     keeps_documents_apart,

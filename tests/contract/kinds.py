@@ -16,15 +16,7 @@ import pytest
 
 from rt_keras.keys import keys_of
 from rt_keras.layers import Heads as Union
-from rt_keras.layers.key_sets import (
-    Cluster,
-    FirstTokens,
-    Persistent,
-    RoutedBlocks,
-    SelectedBlocks,
-    Strided,
-    Window,
-)
+from rt_keras.layers import key_sets
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.models.head_kinds import HEAD_KINDS
 
@@ -56,7 +48,7 @@ VALUES = {
 class ComposedHeads(Union):
     """A union of sets of keys that is no kind of the package."""
 
-    declared = (Window, Strided, FirstTokens)
+    declared = (key_sets.Window, key_sets.Strided, key_sets.FirstTokens)
     fixed = {
         "grid": None,
         "key_block_size": None,
@@ -69,7 +61,7 @@ class ComposedHeads(Union):
 
 @keras.saving.register_keras_serializable(package="tests")
 @dataclasses.dataclass(frozen=True, repr=False)
-class WindowOf8(Window):
+class WindowOf8(key_sets.Window):
     """A window whose block size is no option: that of the blocks beside it is one."""
 
     block_size: int = dataclasses.field(default=8, repr=False)
@@ -79,7 +71,7 @@ class WindowOf8(Window):
 class ContentBlocksHeads(Union):
     """A window, the first tokens, and some of the blocks of 2 similar keys."""
 
-    declared = (WindowOf8, FirstTokens, SelectedBlocks)
+    declared = (WindowOf8, key_sets.FirstTokens, key_sets.SelectedBlocks)
     # Other unions have all that a window can.
     fixed = {
         "grid": None,
@@ -121,7 +113,7 @@ class RecentBlocksHeads(ContentBlocksHeads):
 class RoutedBlocksHeads(Union):
     """A window, and the previous queries in it and in some blocks."""
 
-    declared = (WindowOf8, RoutedBlocks)
+    declared = (WindowOf8, key_sets.RoutedBlocks)
     # Other unions have all that blocks can.
     fixed = {
         name: 8 if name == "segment_size" else value
@@ -134,7 +126,7 @@ class RoutedBlocksHeads(Union):
 class PersistentKeysHeads(Union):
     """The keys of a cluster and learned keys, to which the queries attend as to those."""
 
-    declared = (Cluster, Persistent)
+    declared = (key_sets.Cluster, key_sets.Persistent)
     # Other heads have all that a cluster can.
     fixed = {
         "routed_key": "key",

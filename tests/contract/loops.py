@@ -139,18 +139,58 @@ def persistent_keys(group, query, key, value, options):
 
 
 def local_routing(group, query, key, value, options):
-    return reference.local_routing(
-        query,
-        query if group.share_qk else key,
-        value,
-        **learnt_by_clusters(group),
-        **of(group, "block_size", "window_size", "look_back", "num_probes"),
-        **of(group, "routed_scale", "routed_bias"),
-        routed_kernel=array(getattr(group, "routed_kernel", None)),
-        routed_key=getattr(group, "routed_key", "previous_query"),
-        normalized=group.use_query_key_norm,
-        **options,
+    """One softmax over the window of a query, by its own logits, and members of its clusters."""
+    key = query if group.share_qk else key
+    query_mask, key_mask = options["query_mask"], options["key_mask"]
+    # The queries and keys of the window's logits, where relative positions give them another depth.
+    near_query, near_key = options.get("near_vectors", (query, key))
+    shifts = getattr(group, "routed_key", "previous_query") == "previous_query"
+    kernel = array(getattr(group, "routed_kernel", None))
+    q = query if kernel is None else reference.convolved(query, kernel, query_mask)
+    k, masks = q if shifts else key, (query_mask if shifts else key_mask, query_mask)
+    of_keys, of_queries = reference.members_and_clusters(
+        *map(reference.normalize, (q, k)),
+        *learnt_by_clusters(group).values(),
+        *masks,
+        group.num_probes,
     )
+    if group.use_query_key_norm:
+        q, k = map(reference.normalize, (q, k))
+    k = reference.shifted(k) if shifts else k
+    scale, bias = array(group.routed_scale), array(group.routed_bias)
+
+    def near_and_far(b, h, i):
+        """The keys of a query in its window, and those of its clusters."""
+        if not reference.real(query_mask, b, i):
+            return [], []
+        block, length = i // group.block_size, query.shape[2]
+        start = max(block - group.look_back, 0) * group.block_size
+        end = min((block + group.look_back + 1) * group.block_size, length)
+        end = i + 1 if options["causal"] else end
+        before, far = group.window_size // (1 if options["causal"] else 2), []
+        for c in of_queries(b, h, i):
+            members = [j + shifts for j in of_keys(b, h, c)]
+            ends = (i + 1, i + 1) if shifts else (start, end)
+            far += [j for j in members if j < ends[0]][::-1][:before]
+            if not options["causal"]:
+                behind = [j for j in members if j >= ends[1]][: group.window_size - before]
+                far += [j for j in behind if not shifts or i + 1 < j < length]
+        near = range(start, end)
+        return ([j for j in keys if reference.real(key_mask, b, j)] for keys in (near, far))
+
+    def near(b, h, i):
+        return list(near_and_far(b, h, i))[0]
+
+    def beyond(b, h, i):
+        _, far = near_and_far(b, h, i)
+        logits = [scale[h] * q[b, h, i] @ k[b, h, j] / q.shape[3] ** 0.5 + bias[h] for j in far]
+        if "more" not in options or not reference.real(query_mask, b, i):
+            return logits, list(value[b, h, far])
+        others, values = options["more"](b, h, i)
+        return [*logits, *others], [*value[b, h, far], *values]
+
+    table = options.get("relative_embeddings")
+    return reference.attend_rows(near_query, near_key, value, near, table, beyond)
 
 
 def routing_memory(group, query, key, value, options):

@@ -6,19 +6,7 @@ import keras
 import numpy as np
 
 from rt_keras.layers import MultiHeadAttention
-from tests.contract.kinds import (
-    BATCH,
-    DEPTH,
-    GROUPED,
-    LENGTH,
-    VALUE_DEPTH,
-    Heads,
-    joined,
-    layers,
-    move_weights,
-    options,
-    required,
-)
+from tests.contract import kinds
 
 FEATURES = 8
 
@@ -30,15 +18,15 @@ def forms(name):
     Sequences have `LENGTH` positions. Of an option that is a number there is one value.
     """
     singles = []
-    for option, values in options(layers()[name]).items():
+    for option, values in kinds.options(kinds.layers()[name]).items():
         for value in values if isinstance(values[0], str) else values[:1]:
-            heads = Heads(name, {option: value})
-            if heads.refusal is None and heads.length == heads.keys == LENGTH:
+            heads = kinds.Heads(name, {option: value})
+            if heads.refusal is None and heads.length == heads.keys == kinds.LENGTH:
                 singles.append({option: value})
     # Keras's own attention shares no keys, and cannot be compared with a set that does.
-    alone = [chosen for chosen in singles if GROUPED in chosen]
-    others = [chosen for chosen in singles if GROUPED not in chosen]
-    sets = [{}, *joined(name, others, size=12), *alone]
+    alone = [chosen for chosen in singles if kinds.GROUPED in chosen]
+    others = [chosen for chosen in singles if kinds.GROUPED not in chosen]
+    sets = [{}, *kinds.joined(name, others, size=12), *alone]
     return {_named(chosen) or "plain": chosen for chosen in sets}
 
 
@@ -49,12 +37,12 @@ def _named(chosen):
 def attention(kind, chosen, dtype, **kwargs):
     """A `MultiHeadAttention` of these heads alone."""
     chosen = dict(chosen)
-    key_heads = chosen.pop(GROUPED, None)
-    layer = layers()[kind]
+    key_heads = chosen.pop(kinds.GROUPED, None)
+    layer = kinds.layers()[kind]
     return MultiHeadAttention(
-        [layer(**{**required(layer), **chosen}, dtype=dtype)],
-        key_dim=DEPTH,
-        value_dim=VALUE_DEPTH,
+        [layer(**{**kinds.required(layer), **chosen}, dtype=dtype)],
+        key_dim=kinds.DEPTH,
+        value_dim=kinds.VALUE_DEPTH,
         num_key_value_heads=key_heads,
         dtype=dtype,
         **kwargs,
@@ -63,7 +51,7 @@ def attention(kind, chosen, dtype, **kwargs):
 
 def inputs(seed=0, dtype="float64"):
     rng = np.random.default_rng(seed)
-    return {"x": rng.normal(size=(BATCH, LENGTH, FEATURES)).astype(dtype)}
+    return {"x": rng.normal(size=(kinds.BATCH, kinds.LENGTH, FEATURES)).astype(dtype)}
 
 
 def model_of(name, dtype):
@@ -73,16 +61,16 @@ def model_of(name, dtype):
 
 def model_of_all(dtype):
     """A functional model with an output for each kind, without options."""
-    return _model({name: (name, {}) for name in layers()}, dtype)
+    return _model({name: (name, {}) for name in kinds.layers()}, dtype)
 
 
 def _model(cases, dtype):
     """A functional model of a layer and an output for each of the cases: (kind, options)."""
     wide = "float64" if dtype == "float64" else "float32"
-    x = keras.Input([LENGTH, FEATURES], dtype=wide, name="x")
+    x = keras.Input([kinds.LENGTH, FEATURES], dtype=wide, name="x")
     outputs = {}
     for form, (name, chosen) in cases.items():
         layer = attention(name, chosen, dtype, name=form)
         causal = layer.head_groups[0].takes_causal_mask
         outputs[form] = layer(x, x, use_causal_mask=causal)
-    return move_weights(keras.Model({"x": x}, outputs))
+    return kinds.move_weights(keras.Model({"x": x}, outputs))

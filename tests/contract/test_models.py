@@ -95,8 +95,11 @@ def test_trains_in_any_precision(name, dtype):
         assert np.all(np.isfinite(gradient)), variable.path
 
 
-def changed_by_fit(model):
-    """The names of the layers of which a variable has changed after a step of training."""
+def left_alone_by_fit(model):
+    """The paths of the variables that a step of training does not change, without biases of keys.
+
+    Those add the same to all logits of a query, which softmax ignores.
+    """
     before = [np.array(x) for x in model.trainable_variables]
     has_centroids = any(
         isinstance(group, CentroidHeads)
@@ -112,12 +115,13 @@ def changed_by_fit(model):
     trained.fit(inputs(), targets, verbose=0, callbacks=callbacks)
     assert all(np.all(np.isfinite(x)) for x in trained.get_weights())
     after = zip(before, model.trainable_variables)
-    return {variable.path.partition("/")[0] for old, variable in after if np.any(old != variable)}
+    same = {variable.path for old, variable in after if np.all(old == variable)}
+    return {path for path in same if not path.endswith("key/bias")}
 
 
 @pytest.mark.weekly
 def test_fits_in_float64(name):
-    assert changed_by_fit(model_of(name, "float64"))
+    assert left_alone_by_fit(model_of(name, "float64")) == set()
 
 
 @pytest.mark.weekly
@@ -169,4 +173,4 @@ def test_one_model_of_all_kinds_is_trained_and_exported_and_its_weights_are_save
     fresh.load_weights(tmp_path / "model.weights.h5")
     outputs_agree(fresh(inputs()), expected)
     is_exported(model, expected, tmp_path / "model")
-    assert changed_by_fit(model) == {*layers()}
+    assert left_alone_by_fit(model) == set()

@@ -13,19 +13,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from tests.contract.kinds import (
-    LENGTH,
-    NAMES,
-    SINGLES,
-    Heads,
-    is_refused,
-    label,
-    layers,
-    options,
-    pairs,
-    sets_of_pairs,
-    sets_of_values,
-)
+from tests.contract import kinds
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
@@ -36,42 +24,42 @@ def sampled(cases, count, seed=0):
 
 
 def is_right_or_refused(name, chosen, **sizes):
-    heads = Heads(name, chosen)
+    heads = kinds.Heads(name, chosen)
     if heads.refusal is not None:
         assert heads.is_named_in_refusal(), str(heads.refusal)
         return
     compute_the_same(heads, **sizes)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", kinds.NAMES)
 def test_without_options(name):
-    heads = Heads(name, {})
+    heads = kinds.Heads(name, {})
     assert heads.refusal is None
     # Chunks of one position begin with an empty cache too.
     compute_the_same(heads, starts=(5,))
 
 
-@pytest.mark.parametrize("case", sampled(SINGLES, 8), ids=label)
+@pytest.mark.parametrize("case", sampled(kinds.SINGLES, 8), ids=kinds.label)
 def test_one_option(case):
     is_right_or_refused(*case, sizes=(1, 7), starts=(5,))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", layers())
+@pytest.mark.parametrize("name", kinds.layers())
 def test_all_values_of_options(name, subtests):
-    for chosen in sets_of_values(name):
-        with subtests.test(label((name, chosen))):
+    for chosen in kinds.sets_of_values(name):
+        with subtests.test(kinds.label((name, chosen))):
             # Longer chunks and steps after a prefill are those of pairs.
             is_right_or_refused(name, chosen, sizes=(1,), starts=())
 
 
 def of_several_options(name, chosen):
     # Chunks shorter and longer than the sequence in turn.
-    size = (7, LENGTH + 3)[len(label((name, chosen))) % 2]
+    size = (7, kinds.LENGTH + 3)[len(kinds.label((name, chosen))) % 2]
     is_right_or_refused(name, chosen, sizes=(size,), starts=(9,))
 
 
-@pytest.mark.parametrize("case", sampled(pairs(), 12), ids=label)
+@pytest.mark.parametrize("case", sampled(kinds.pairs(), 12), ids=kinds.label)
 def test_two_options(case):
     of_several_options(*case)
 
@@ -84,16 +72,16 @@ def commit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", sampled(pairs(), 24, commit()), ids=label)
+@pytest.mark.parametrize("case", sampled(kinds.pairs(), 24, commit()), ids=kinds.label)
 def test_two_options_drawn_by_the_commit(case):
     is_right_or_refused(*case, sizes=(7,), starts=(9,))
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize("name", layers())
+@pytest.mark.parametrize("name", kinds.layers())
 def test_all_pairs_of_options(name, subtests):
-    for chosen in sets_of_pairs(name):
-        with subtests.test(label((name, chosen))):
+    for chosen in kinds.sets_of_pairs(name):
+        with subtests.test(kinds.label((name, chosen))):
             of_several_options(name, chosen)
 
 
@@ -101,8 +89,8 @@ def test_all_pairs_of_options(name, subtests):
 def accepted(name):
     """The values of each option of a kind that are not refused alone."""
     found = {
-        option: [value for value in values if not is_refused(name, (option, value))]
-        for option, values in options(layers()[name]).items()
+        option: [value for value in values if not kinds.is_refused(name, (option, value))]
+        for option, values in kinds.options(kinds.layers()[name]).items()
     }
     return {option: values for option, values in found.items() if values}
 
@@ -110,7 +98,7 @@ def accepted(name):
 @strategies.composite
 def combinations(draw):
     """A kind with three options or more."""
-    name = draw(strategies.sampled_from(sorted(layers())))
+    name = draw(strategies.sampled_from(sorted(kinds.layers())))
     values = accepted(name)
     chosen = draw(
         strategies.lists(strategies.sampled_from(sorted(values)), min_size=3, unique=True)

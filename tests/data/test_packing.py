@@ -9,14 +9,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras.data import (
-    ByteTokenizer,
-    WordTokenizer,
-    evaluation_dataset,
-    pack_documents,
-    packing,
-    training_dataset,
-)
+from rt_keras import data
+from rt_keras.data import packing
 from rt_keras.data.shards import read_manifest
 from tests.data.checks import check_order
 
@@ -32,7 +26,7 @@ def dataset_of(texts):
 
 def stream_of(texts, tokenizer=None):
     """Returns the inputs and labels of all texts in sequence, computed in plain Python."""
-    tokenizer = tokenizer or ByteTokenizer()
+    tokenizer = tokenizer or data.ByteTokenizer()
     end = [tokenizer.end_token_id]
     tokens = [list(map(int, tokenizer(text))) for text in texts]
     return sum((end + row for row in tokens), []), sum((row + end for row in tokens), [])
@@ -53,7 +47,7 @@ def spec_of(*shape):
 @few
 @given(text_lists, sizes, sizes)
 def test_evaluation_has_every_token_once_in_order(texts, length, batch_size):
-    batches = evaluation_dataset(dataset_of(texts), ByteTokenizer(), length, batch_size)
+    batches = data.evaluation_dataset(dataset_of(texts), data.ByteTokenizer(), length, batch_size)
     assert batches.element_spec == spec_of(batch_size, length)
     batches = list(batches)
     inputs, labels = stream_of(texts)
@@ -75,7 +69,7 @@ def pack(tmp_path, monkeypatch):
 
     def pack(texts, tokenizer=None, folder=None):
         folder = folder or tmp_path / str(next(numbers))
-        return pack_documents(dataset_of(texts), tokenizer or ByteTokenizer(), folder)
+        return data.pack_documents(dataset_of(texts), tokenizer or data.ByteTokenizer(), folder)
 
     return pack
 
@@ -104,7 +98,7 @@ def test_files_hold_whole_documents_one_after_the_other(pack):
     assert [shard["items"] for shard in read_manifest(folder)["shards"]] == [2, 2, 2, 1]
     # A large vocabulary has tokens of four bytes.
     words = ["<pad>", "<EOS>", "<unk>", *map(str, range(2**16))]
-    tokens = np.load(pack([b"65535 0"], WordTokenizer(words)) / "00000.npy")
+    tokens = np.load(pack([b"65535 0"], data.WordTokenizer(words)) / "00000.npy")
     assert tokens.dtype == np.int32 and tokens.tolist() == [1, 65538, 3]
 
 
@@ -114,10 +108,10 @@ def test_files_hold_whole_documents_one_after_the_other(pack):
 def test_training_has_every_token_once_in_a_pass(texts, length, batch_size, seed):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "SHARD_TOKENS", 7)
-        packed = pack_documents(dataset_of(texts), ByteTokenizer(), folder)
+        packed = data.pack_documents(dataset_of(texts), data.ByteTokenizer(), folder)
         inputs, labels = stream_of(texts)
         count = -(-len(labels) // length)
-        batches = training_dataset(packed, length, batch_size, seed)
+        batches = data.training_dataset(packed, length, batch_size, seed)
         assert batches.element_spec == spec_of(batch_size, length)
         # With as many batches as sequences, there are as many passes as rows in a batch.
         rows = rows_of_batches(batches, count)
@@ -133,9 +127,9 @@ def packed(pack):
 
 
 def test_any_first_batch_is_the_rest_of_the_whole_and_workers_share_it(packed):
-    check_order(functools.partial(training_dataset, packed, 6, 12))
+    check_order(functools.partial(data.training_dataset, packed, 6, 12))
     # A batch a long way on is read at once.
-    ((_, found, _),) = training_dataset(packed, 6, 12, first_batch=10**12).take(1)
+    ((_, found, _),) = data.training_dataset(packed, 6, 12, first_batch=10**12).take(1)
     assert set(np.ravel(found)) <= {0, 1, *range(2, 202)}
 
 
@@ -148,7 +142,7 @@ def test_packing_goes_on_where_it_was_interrupted(pack, tmp_path):
     text = tf.TensorSpec([], tf.string)
     broken = tf.data.Dataset.from_generator(interrupted, output_signature=text)
     with pytest.raises(tf.errors.OpError, match="the disk is gone"):
-        pack_documents(broken, ByteTokenizer(), folder)
+        data.pack_documents(broken, data.ByteTokenizer(), folder)
     assert list(folder.glob("*.npy"))
     pack(TEXTS, folder=folder)
     assert read_manifest(folder) == read_manifest(whole)
@@ -162,13 +156,13 @@ def test_what_is_packed_is_not_packed_again_nor_with_another_tokenizer(pack, cap
     pack(TEXTS, folder=folder)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert "packing" not in capfd.readouterr().err
-    words = WordTokenizer(["<pad>", "<EOS>", "<unk>"])
+    words = data.WordTokenizer(["<pad>", "<EOS>", "<unk>"])
     with pytest.raises(ValueError, match="packed data whose tokenizer is '[0-9a-f]{64}', not"):
         pack(TEXTS, words, folder)
 
 
 def test_a_file_that_shrinks_in_training_is_named(packed):
-    batches = iter(training_dataset(packed, 6, 1))
+    batches = iter(data.training_dataset(packed, 6, 1))
     next(batches)
     path = packed / "00000.npy"
     os.truncate(path, path.stat().st_size - 100)
@@ -180,7 +174,7 @@ def test_a_file_that_shrinks_in_training_is_named(packed):
 def test_sequences_can_begin_with_a_token_of_their_own():
     documents = dataset_of(["abcd", "e", "fg"])
     # The cuts: 7 a b | c d 7 | 7 e 7 | ..., the last of which does not end with a document.
-    batches = evaluation_dataset(documents, ByteTokenizer(), 4, 2, start_token_id=7)
+    batches = data.evaluation_dataset(documents, data.ByteTokenizer(), 4, 2, start_token_id=7)
     inputs, mask, labels, weights = (part.tolist() for part in rows_of(batches))
     a, b, c, d, e, f, g = (ord(letter) + 2 for letter in "abcdefg")
     assert inputs == [[7, a, b, 0], [7, c, d, 7], [7, e, 7, f], [7, g, 0, 0]]
@@ -188,19 +182,22 @@ def test_sequences_can_begin_with_a_token_of_their_own():
     assert weights == [[1, 1, 1, 0], [0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 0, 0]]
     assert mask == [[True] * 3 + [False], [True] * 4, [True] * 4, [True] * 2 + [False] * 2]
     with pytest.raises(ValueError, match="must be at least 2 with a start token"):
-        evaluation_dataset(documents, ByteTokenizer(), 1, 2, start_token_id=7)
+        data.evaluation_dataset(documents, data.ByteTokenizer(), 1, 2, start_token_id=7)
 
 
 def test_numbers_below_one_and_tokenizers_that_cut_documents_are_refused(packed, pack):
-    assert list(evaluation_dataset(dataset_of([]), ByteTokenizer(), 4, 2)) == []
-    documents, cutting = dataset_of([b"a"]), ByteTokenizer(sequence_length=8)
+    assert list(data.evaluation_dataset(dataset_of([]), data.ByteTokenizer(), 4, 2)) == []
+    documents, cutting = dataset_of([b"a"]), data.ByteTokenizer(sequence_length=8)
     for name in ("sequence_length", "batch_size"):
         options = {"sequence_length": 4, "batch_size": 2, name: 0}
         message = f"{name} must be at least 1. Received: {name}=0"
         with pytest.raises(ValueError, match=message):
-            training_dataset(packed, **options)
+            data.training_dataset(packed, **options)
         with pytest.raises(ValueError, match=message):
-            evaluation_dataset(documents, ByteTokenizer(), **options)
-    for use in (lambda: evaluation_dataset(documents, cutting, 4, 2), lambda: pack("a", cutting)):
+            data.evaluation_dataset(documents, data.ByteTokenizer(), **options)
+    for use in (
+        lambda: data.evaluation_dataset(documents, cutting, 4, 2),
+        lambda: pack("a", cutting),
+    ):
         with pytest.raises(ValueError, match="Received: sequence_length=8"):
             use()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rt_keras import models
 from rt_keras.data import ByteTokenizer, pack_examples
 from rt_keras.data.speech import (
     at_speeds,
@@ -15,10 +16,6 @@ from rt_keras.data.speech import (
     usable,
 )
 from rt_keras.data.wav import decode_wavs, encode_wav, wav_samples
-from rt_keras.models import (
-    RoutingTransformerAudioConverter,
-    RoutingTransformerSpeechRecognizerPreprocessor,
-)
 from tests.data.checks import check_order, write_set
 
 # Samples in a position.
@@ -26,8 +23,8 @@ POSITION = 640
 
 
 def make_preprocessor(sequence_length=10, label_length=6):
-    return RoutingTransformerSpeechRecognizerPreprocessor(
-        ByteTokenizer(), RoutingTransformerAudioConverter(4), sequence_length, label_length
+    return models.RoutingTransformerSpeechRecognizerPreprocessor(
+        ByteTokenizer(), models.RoutingTransformerAudioConverter(4), sequence_length, label_length
     )
 
 

@@ -10,20 +10,11 @@ import tensorflow as tf
 
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
+from tests.training.tasks import checks
 
 SCRIPT = Path(__file__).parents[2] / "export" / "tpu_check.py"
-TINY = {
-    "model.num_layers": 1,
-    "model.hidden_dim": 16,
-    "model.intermediate_dim": 16,
-    "model.vocabulary_size": 32,
-    "model.local.num_heads": 1,
-    "model.local.block_size": 8,
-    "model.routing.num_heads": 1,
-    "model.routing.num_clusters": 2,
-    "model.routing.window_size": 8,
-    "data.sequence_length": 16,
-}
+TINY = {name: value for name, value in checks.TINY.items() if name.startswith("model.")}
+TINY |= {"model.vocabulary_size": 32, "data.sequence_length": 16}
 
 
 def test_the_step_has_static_shapes_and_traces():

@@ -7,25 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import keras_internals, layers
-
-EVERY_KIND = {
-    "local": lambda: layers.LocalHeads(2, 3, max_relative_distance=2),
-    "nearest": lambda: layers.RoutingHeads(2, 3, 4),
-    "shared": lambda: layers.RoutingHeads(2, 3, 4, share_qk=True, max_relative_distance=2),
-    "probes": lambda: layers.RoutingHeads(2, 3, 4, num_probes=2),
-    "balanced": lambda: layers.RoutingHeads(2, 3, 4, assignment="balanced"),
-    "full": lambda: layers.FullHeads(2, max_relative_distance=2),
-    "strided": lambda: layers.StridedHeads(2, 3),
-    "random": lambda: layers.RandomHeads(2, 3, 4),
-    "local-routing": lambda: layers.LocalRoutingHeads(2, 3, 3, 4, kernel_size=2),
-    "sliding": lambda: layers.LocalHeads(2, 3, sliding_window=2),
-    "causal-clustered": lambda: layers.CausalClusteredHeads(2, 3, 4),
-    "lsh": lambda: layers.LSHHeads(2, 4, 3, num_rounds=2),
-    "clustered": lambda: layers.ClusteredHeads(2, 3, top_k=4, causal_by_mask=True),
-    "routing-memory": lambda: layers.RoutingMemoryHeads(2, 3, 3, 4, 4),
-    "gated-delta": lambda: layers.GatedDeltaHeads(2, 4),
-}
+from rt_keras import keras_internals
 
 
 def random(*shape, seed=0, dtype="float32"):
@@ -128,12 +110,6 @@ def chunks_are_one_pass(layer, x, tolerance):
             wanted = expected[row, start : start + count]
             np.testing.assert_allclose(output[row, :count], wanted, rtol=0, atol=tolerance)
         starts += counts
-
-
-def gates_for(group, x):
-    """Returns the gates that a head group takes with vectors like these, as call arguments."""
-    number = group.num_gates(x.shape[3])
-    return {"gates": random(*x.shape[:3], number)} if number else {}
 
 
 def divergence_in_a_loop(p, q):

@@ -4,16 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras.layers import (
-    FullHeads,
-    Heads,
-    LocalHeads,
-    LocalRoutingHeads,
-    LSHHeads,
-    MultiHeadAttention,
-    RoutingHeads,
-    attention_calls,
-)
+from rt_keras import layers
+from rt_keras.layers import attention_calls
 from rt_keras.layers.key_sets import Persistent, Window
 from rt_keras.models import RoutingTransformerBackbone
 from tests.layers import checks
@@ -22,19 +14,22 @@ from tests.ops import reference
 LENGTH = 12
 GROUPS = {
     "plain": lambda: [
-        RoutingHeads(2, 3, 4),
-        LocalRoutingHeads(1, 3, 3, 4),
-        LSHHeads(1, 4, 3, num_rounds=2),
-        LocalHeads(1, 4, max_relative_distance=3),
+        layers.RoutingHeads(2, 3, 4),
+        layers.LocalRoutingHeads(1, 3, 3, 4),
+        layers.LSHHeads(1, 4, 3, num_rounds=2),
+        layers.LocalHeads(1, 4, max_relative_distance=3),
     ],
-    "persistent keys": lambda: [Heads(2, [Window(4), Persistent(2)]), LocalHeads(1, 4)],
+    "persistent keys": lambda: [
+        layers.Heads(2, [Window(4), Persistent(2)]),
+        layers.LocalHeads(1, 4),
+    ],
 }
 
 
 def calls_of(groups, x, mask=None, **options):
     """Returns the single call of a layer with these groups, and the output."""
     inputs = keras.Input(x.shape[1:])
-    layer = MultiHeadAttention(groups, key_dim=5, value_dim=6, **options)
+    layer = layers.MultiHeadAttention(groups, key_dim=5, value_dim=6, **options)
     kept = None if mask is None else keras.ops.convert_to_tensor(mask)
     output = layer(inputs, inputs, query_mask=kept, value_mask=kept, use_causal_mask=True)
     model = keras.Model(inputs, output)
@@ -65,16 +60,16 @@ def test_weights_times_values_equal_the_outputs(name, monkeypatch):
 @pytest.mark.parametrize(
     "make, sources",
     [
-        (lambda: RoutingHeads(2, 3, 4), ["queries", "keys"]),
-        (lambda: RoutingHeads(2, 3, 4, share_qk=True), ["queries"]),
+        (lambda: layers.RoutingHeads(2, 3, 4), ["queries", "keys"]),
+        (lambda: layers.RoutingHeads(2, 3, 4, share_qk=True), ["queries"]),
         # The routed keys are earlier queries.
-        (lambda: LocalRoutingHeads(2, 4, 3, 4, kernel_size=3), ["queries"]),
+        (lambda: layers.LocalRoutingHeads(2, 4, 3, 4, kernel_size=3), ["queries"]),
     ],
 )
 def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sources):
     mask = np.array([[True] * LENGTH, [True] * 9 + [False] * 3])
     heads = make()
-    call = calls_of([LocalHeads(1, 4), heads], checks.random(2, LENGTH, 8), mask)
+    call = calls_of([layers.LocalHeads(1, 4), heads], checks.random(2, LENGTH, 8), mask)
     heads.load_bias.assign([[0.5, 0.0, -0.5], [0.0, 0.0, 1.0]])
     ((group, first, clusters),) = call.clusters()
     assert group is heads and first == 1 and list(clusters) == sources
@@ -93,7 +88,7 @@ def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sourc
 
 @pytest.mark.parametrize("assignment", ["nearest", "balanced"])
 def test_grouped_queries(assignment):
-    heads = RoutingHeads(4, 3, 4, assignment=assignment)
+    heads = layers.RoutingHeads(4, 3, 4, assignment=assignment)
     call = calls_of([heads], checks.random(2, LENGTH, 8), num_key_value_heads=2)
     ((_, (query, value, key), options),) = call.groups
     weights = np.concatenate([part.numpy() for part in call.weights()], axis=-1)
@@ -108,7 +103,7 @@ def test_grouped_queries(assignment):
 
 
 def test_every_block_of_a_model_is_found_once():
-    groups = [[RoutingHeads(1, 2, 4), LocalHeads(1, 4)], [LocalHeads(2, 4)]]
+    groups = [[layers.RoutingHeads(1, 2, 4), layers.LocalHeads(1, 4)], [layers.LocalHeads(2, 4)]]
     backbone = RoutingTransformerBackbone(20, 2, 8, 8, groups, remat=True)
     ids = keras.ops.ones([1, LENGTH], "int32")
     calls = attention_calls.attention_calls(backbone, {"token_ids": ids, "padding_mask": ids})
@@ -118,7 +113,7 @@ def test_every_block_of_a_model_is_found_once():
 
 def test_calls_of_other_threads_and_of_a_failed_call_are_not_observed():
     inputs = keras.Input([LENGTH, 8])
-    layer = MultiHeadAttention([FullHeads(1)])
+    layer = layers.MultiHeadAttention([layers.FullHeads(1)])
     model = keras.Model(inputs, layer(inputs, inputs))
     with pytest.raises(Exception, match="(?i)incompatible|shape"):
         attention_calls.attention_calls(model, keras.ops.ones([1, LENGTH, 7]))

@@ -3,25 +3,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import (
-    FullHeads,
-    LocalHeads,
-    LocalRoutingHeads,
-    MultiHeadAttention,
-    RoutingHeads,
-)
+from rt_keras import layers
 from rt_keras.layers.head_group import copy_groups
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 KINDS = [
-    LocalHeads(2, 3, max_relative_distance=2),
-    RoutingHeads(2, 3, 4),
-    LocalRoutingHeads(2, 3, 3, 4),
-    FullHeads(2),
+    layers.LocalHeads(2, 3, max_relative_distance=2),
+    layers.RoutingHeads(2, 3, 4),
+    layers.LocalRoutingHeads(2, 3, 3, 4),
+    layers.FullHeads(2),
 ]
-SHARED = LocalRoutingHeads(2, 3, 3, 4, share_qk=True)
+SHARED = layers.LocalRoutingHeads(2, 3, 3, 4, share_qk=True)
 
 
 @pytest.mark.parametrize("num_key_value_heads, heads", [(4, KINDS), (None, [SHARED])])
@@ -29,7 +23,7 @@ def test_chunks_of_rows_at_their_own_rotary_positions_are_one_pass(num_key_value
     rotary = keras_hub.layers.RotaryEmbedding()
     options = {"num_key_value_heads": num_key_value_heads, "rotary_embedding": rotary}
     heads = copy_groups(heads, "float64")
-    layer = MultiHeadAttention(heads, 4, dtype="float64", **options)
+    layer = layers.MultiHeadAttention(heads, 4, dtype="float64", **options)
     x = checks.random(2, 15, 6, dtype="float64")
     layer.build(x.shape, x.shape)
     for weight in layer.weights:
@@ -42,7 +36,7 @@ def test_chunks_of_rows_at_their_own_rotary_positions_are_one_pass(num_key_value
 
 
 def test_training_drops_weights_and_collects_statistics():
-    layer = MultiHeadAttention([RoutingHeads(2, 3, 4)], 4, dropout=0.5)
+    layer = layers.MultiHeadAttention([layers.RoutingHeads(2, 3, 4)], 4, dropout=0.5)
     x = checks.random(2, 6, 8)
     layer.build(x.shape, x.shape)
     states = [x for x in layer.weights if not x.trainable and "seed" not in x.path]
@@ -56,37 +50,15 @@ def test_training_drops_weights_and_collects_statistics():
     assert any(np.any(np.array(x) != old) for x, old in zip(states, before))
 
 
-def cached_groups(**options):
-    """Returns heads of every kind with a cache, one with shared queries and keys."""
-    return [
-        LocalHeads(1, 3, **options),
-        RoutingHeads(2, 3, 4, num_probes=2, **options),
-        RoutingHeads(1, 2, 3, share_qk=True, **options),
-        FullHeads(1, **options),
-        LocalRoutingHeads(1, 2, 3, 4, **options),
-    ]
-
-
-def test_decoding_equals_one_pass():
-    groups = cached_groups(dtype="float64", max_relative_distance=2)
-    options = {"use_head_dense": True, "value_dim": 3}
-    layer = MultiHeadAttention(groups, 4, dtype="float64", **options)
-    x = checks.random(2, 9, 12, dtype="float64")
-    expected = layer(x, x, use_causal_mask=True)
-    assert layer.cached_decoding
-    found = checks.decode(layer, x, 6)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("beams, padded", [(1, False), (3, True)])
 def test_recall_of_another_sequence(beams, padded):
     groups = [
-        FullHeads(2, max_relative_distance=2),
-        LocalHeads(2, 4, key_block_size=2, max_relative_distance=2),
+        layers.FullHeads(2, max_relative_distance=2),
+        layers.LocalHeads(2, 4, key_block_size=2, max_relative_distance=2),
     ]
     rotary = keras_hub.layers.RotaryEmbedding(dtype="float64") if padded else None
     options = {"num_key_value_heads": 2, "rotary_embedding": rotary, "dtype": "float64"}
-    layer = MultiHeadAttention(copy_groups(groups, "float64"), 4, **options)
+    layer = layers.MultiHeadAttention(copy_groups(groups, "float64"), 4, **options)
     x, encoded = checks.random(2, 12, 8), checks.random(2, 6, 8, seed=1)
     mask = checks.padding(2, 6) if padded else None
     expected = layer(x, encoded, value_mask=mask)
@@ -100,14 +72,3 @@ def test_recall_of_another_sequence(beams, padded):
         found = layer.call_with_cross_cache(queries, cross_cache, position)
         one = np.repeat(expected[:, position, None], beams, axis=0)
         np.testing.assert_allclose(found, one, rtol=0, atol=1e-7)
-
-
-def test_groups_without_a_cache():
-    groups = [RoutingHeads(1, 2, 5, assignment="balanced"), FullHeads(1)]
-    layer = MultiHeadAttention(groups, 4)
-    x = checks.random(1, 5, 12)
-    layer(x, x)
-    assert not layer.cached_decoding
-    assert not layer.cached_cross_attention
-    with pytest.raises(ValueError, match="RoutingHeads of assignment 'balanced' cannot be decoded"):
-        layer.prefill(x, 5, 9)

@@ -1,6 +1,5 @@
 import math
 
-import keras
 import numpy as np
 import pytest
 
@@ -28,7 +27,8 @@ EQUATIONS = {
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("activation", EQUATIONS)
 def test_equation(activation, use_bias):
-    layer = FeedForward(7, activation=activation, use_bias=use_bias, dtype="float64")
+    options = {"activation": activation, "use_bias": use_bias, "kernel_initializer": "he_normal"}
+    layer = FeedForward(7, dropout=0.2, dtype="float64", **options)
     x = checks.random(2, 3, 4, dtype="float64")
     layer.build(x.shape)
     rng = np.random.default_rng(1)
@@ -57,11 +57,6 @@ def test_dropout_only_in_training():
     np.testing.assert_array_equal(layer(x), layer(x, training=False))
     assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-3
     checks.trains_every_weight(layer, x, training=True)
-    config = FeedForward(6, "relu", 0.2, kernel_initializer="he_normal").get_config()
-    assert config["dropout"] == 0.2
-    assert FeedForward.from_config(config).get_config() == config
-    initializer = keras.saving.serialize_keras_object(keras.initializers.HeNormal())
-    assert config["kernel_initializer"]["class_name"] == initializer["class_name"]
 
 
 @pytest.mark.parametrize(

@@ -27,23 +27,19 @@ def heads(x, dense, count):
     return np.moveaxis(flat.reshape(*x.shape[:2], count, -1), 2, 1)
 
 
-def is_as_the_loop(group, gates, key_heads):
-    """Asserts that a layer with 4 heads computes gates from the inputs of its queries."""
-    layer = attention(group, value_dim=3, num_key_value_heads=key_heads)
+def test_gates_are_of_the_inputs_of_queries():
+    group = GatedDeltaHeads(4, 4, dtype="float64")
+    layer = attention(group, value_dim=3, num_key_value_heads=2)
     x, mask = checks.random(2, 17, 6, dtype="float64"), checks.padding(2, 17)
     found = layer(x, x, query_mask=mask, value_mask=mask, use_causal_mask=True)
     denses = layer.query_dense, layer.value_dense, layer.key_dense
-    vectors = [heads(x, dense, n) for dense, n in zip(denses, (4, key_heads, key_heads))]
-    of_gates = heads(x, layer.gate_dense, 4)
-    assert of_gates.shape == (2, 4, 17, gates) and layer.gate_dense.bias is None
-    outputs = loops.expected(group, *vectors, causal=True, gates=of_gates, mask=mask)
+    vectors = [heads(x, dense, n) for dense, n in zip(denses, (4, 2, 2))]
+    gates = heads(x, layer.gate_dense, 4)
+    assert gates.shape == (2, 4, 17, 5) and layer.gate_dense.bias is None
+    outputs = loops.expected(group, *vectors, causal=True, gates=gates, mask=mask)
     merged = np.moveaxis(outputs, 1, 2).reshape(2, 17, 12)
     expected = merged @ layer.output_dense.kernel.numpy() + layer.output_dense.bias.numpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
-
-
-def test_equation_of_the_layer():
-    is_as_the_loop(GatedDeltaHeads(4, 4, dtype="float64"), gates=5, key_heads=2)
 
 
 def test_the_cache_is_a_state_in_float32_and_the_last_vectors():

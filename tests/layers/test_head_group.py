@@ -2,28 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import (
-    LocalHeads,
-    LSHHeads,
-    RoutingHeads,
-)
+from rt_keras.layers import LocalHeads, LSHHeads, RoutingHeads
 from rt_keras.layers.head_group import copy_groups
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
-
-
-@pytest.mark.parametrize("kind", checks.EVERY_KIND)
-def test_dropout_only_in_training(kind):
-    x, group = checks.random(1, 2, 9, 6), checks.EVERY_KIND[kind]()
-    options = {"use_causal_mask": True, **checks.gates_for(group, x)}
-    vectors = x, x, None if group.share_qk else x
-    plain = group(*vectors, **options)
-    options |= {"dropout": 0.5, "seed": np.array([1, 2])}
-    np.testing.assert_array_equal(group(*vectors, **options), plain)
-    dropped = group(*vectors, **options, training=True)
-    # A recurrent state has no attention weights.
-    assert (checks.largest_difference(dropped, plain) > 1e-2) == (kind != "gated-delta")
 
 
 def test_copy_groups():

@@ -17,6 +17,7 @@ from rt_keras.layers.key_sets import (
     Window,
 )
 from rt_keras.ops.blocks import take_places
+from tests.ops import reference
 
 LENGTH, HEADS, DEPTH = 26, 2, 6
 # Unions that neither are a declared kind of heads nor in `tests/contract`.
@@ -75,24 +76,19 @@ def in_window(window, i, j):
 )
 def test_equation(sets, causal):
     """Compares a union to one softmax over the keys of all sets, each counted once."""
-    heads, (query, value, key) = Heads(HEADS, sets, dtype="float64"), inputs()
+    heads, (query, value, key) = Heads(HEADS, sets, dtype="float64"), map(np.asarray, inputs())
     found = heads(query, value, key, use_causal_mask=causal)
     window, stride, other = *sets[:2], sets[-1]
-    for b, h, i in np.ndindex(2, HEADS, LENGTH):
-        seen = [
-            j
-            for j in range(LENGTH)
-            if (in_window(window, i, j) or (i - j) % stride.stride == 0)
-            or j < getattr(other, "num_first_tokens", 0)
-        ]
-        seen = [j for j in seen if j <= i or not causal]
-        keys, values = key.numpy()[b, h, seen], value.numpy()[b, h, seen]
-        if isinstance(other, Persistent):
-            keys = np.concatenate([keys, heads.persistent_keys.numpy()[h]])
-            values = np.concatenate([values, heads.persistent_values.numpy()[h]])
-        weights = np.exp(keys @ query.numpy()[b, h, i] / np.sqrt(DEPTH))
-        expected = weights @ values / weights.sum()
-        np.testing.assert_allclose(found[b, h, i], expected, rtol=0, atol=1e-10)
+    i, j = np.indices([LENGTH, LENGTH])
+    seen = in_window(window, i, j) | ((i - j) % stride.stride == 0)
+    seen |= j < getattr(other, "num_first_tokens", 0)
+    seen &= (j <= i) | (not causal)
+    if isinstance(other, Persistent):
+        learned = heads.persistent_keys.numpy(), heads.persistent_values.numpy()
+        key, value = (np.concatenate([x, [y, y]], 2) for x, y in zip((key, value), learned))
+        seen = np.pad(seen, [[0, 0], [0, 3]], constant_values=True)
+    expected = reference.full(query, key, value, attention_mask=np.array([seen, seen]))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 def test_a_window_and_a_cluster_are_local_routing_heads():

@@ -63,13 +63,14 @@ def test_key_dim_defaults_to_the_features_per_head():
 # Rotary embeddings and grouped-query attention.
 
 
-def rotated(x):
+def rotated(x, positions=None):
     """Rotates `[batch, heads, length, depth]` in the planes of entries i, i + depth / 2.
 
     The angle is position * 10000^(-2 i / depth), as in Llama.
     """
     half = x.shape[-1] // 2
-    angles = np.arange(x.shape[2])[:, None] * 10000.0 ** (-np.arange(half) / half)
+    positions = np.arange(x.shape[2]) if positions is None else positions
+    angles = positions[:, None] * 10000.0 ** (-np.arange(half) / half)
     turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
     return np.concatenate([turned.real, turned.imag], axis=-1)
 

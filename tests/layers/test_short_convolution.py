@@ -29,7 +29,6 @@ X = checks.random(2, LENGTH, WIDTH, dtype="float64")
 SEES_ALL = [FullHeads(2), LocalHeads(2, 3)]
 SHARED = [LocalHeads(1, 3), RoutingHeads(1, 2, 3, share_qk=True), FullHeads(1)]
 ROUTED = [*SHARED, LocalRoutingHeads(1, 2, 3, 4), RoutingHeads(1, 3, 4, num_probes=2)]
-READS_ON = [LocalHeads(1, 3), LocalRoutingHeads(2, 2, 3, 4), FullHeads(1)]
 GROUPED = {"num_key_value_heads": 2}
 
 
@@ -135,7 +134,7 @@ def test_global_tokens_have_convolved_queries():
 @pytest.mark.parametrize(
     "groups, options, count",
     [
-        (ROUTED, {}, 5),
+        (ROUTED, {"use_head_dense": True, "value_dim": 3}, 5),
         (SEES_ALL, {**GROUPED, "rotary": True, "conv_kernel_size": 4}, 0),
         (SEES_ALL, {**GROUPED, "rotary": True, "conv_kernel_size": 4}, 1),
     ],
@@ -145,11 +144,7 @@ def test_decoding_equals_one_pass(groups, options, count):
     expected = layer(X, X, use_causal_mask=True)
     assert layer.cached_decoding
     found = checks.decode(layer, X, count)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 if options else 1e-12)
-
-
-def test_chunks_of_attention_with_rows_at_different_positions():
-    checks.chunks_are_one_pass(attention(READS_ON), X, 1e-9)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 if "rotary" in options else 1e-12)
 
 
 def test_the_last_vectors_are_the_last_entry_of_the_cache():
@@ -174,19 +169,6 @@ def test_no_cache_for_another_sequence():
 
 
 # Keras.
-
-
-def test_saved_and_loaded(tmp_path):
-    inputs = keras.Input([LENGTH, WIDTH])
-    layer = MultiHeadAttention(copy_groups(SHARED, "float32"), DEPTH, conv_kernel_size=2)
-    model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
-    randomize(layer)
-    x = X.astype("float32")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(x), model(x))
-    checks.config_makes_an_equal_layer(layer, x, x)
-    assert layer.get_config()["conv_kernel_size"] == 2
 
 
 @pytest.mark.parametrize("value", [1, 2.0, True, [4, 4]])

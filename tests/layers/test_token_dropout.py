@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import TokenDropout
+from tests.layers import checks
 
 IDS = np.arange(1, 4001, dtype="int32").reshape(4, 1000)
 
@@ -30,18 +31,11 @@ def test_compiled():
     assert set(np.unique(once - IDS * (once != 0))) == {0}
 
 
-def test_saving(tmp_path):
+def test_config():
     ids = keras.Input((None,), dtype="int32")
     output = TokenDropout(0.5, seed=2)(ids)
     assert output.shape == (None, None) and output.dtype == "int32"
-    model = keras.Model(ids, keras.layers.Embedding(5, 3)(output))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    config = loaded.layers[1].get_config()
-    assert config == model.layers[1].get_config()
-    assert (config["rate"], config["seed"]) == (0.5, 2)
-    x = np.array([[1, 2, 3]])
-    np.testing.assert_array_equal(loaded(x), model(x))
+    checks.config_makes_an_equal_layer(TokenDropout(0.5, seed=2), IDS)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])

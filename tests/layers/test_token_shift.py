@@ -26,13 +26,3 @@ def test_padding_does_not_change_outputs(kind):
     zeros = np.where(mask[..., None], x, 0)
     found = TokenShift()(x, mask=mask).numpy()
     np.testing.assert_array_equal(found[mask], TokenShift()(zeros).numpy()[mask])
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_one_position_at_a_time(count):
-    x, layer = checks.random(2, 6, 5), TokenShift()
-    expected = layer(x)
-    cache = layer.make_cache(x, count)
-    for position in range(count, 6):
-        output, cache = layer.call_with_cache(x[:, position, None], cache)
-        np.testing.assert_array_equal(output[:, 0], expected[:, position])

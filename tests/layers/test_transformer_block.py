@@ -172,25 +172,18 @@ def test_kinds_of_normalization(normalization):
     np.testing.assert_allclose(checks.decode(block, x, 5), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_a_quantized_block_loads_back(policy, tmp_path):
-    keras.config.set_dtype_policy(policy)
-    try:
-        inputs = keras.Input([8, 16])
-        block = TransformerBlock([LocalHeads(2, block_size=4)], intermediate_dim=32)
-        model = keras.Model(inputs, block(inputs))
-        x = np.random.default_rng(0).normal(size=[2, 8, 16])
-        exact = np.asarray(model(x), "float32")
-        model.quantize("int8")
-        expected = np.asarray(model(x), "float32")
-        assert 0 < np.abs(expected - exact).max() < 0.1
-        model.save(tmp_path / "model.keras")
-        loaded = keras.saving.load_model(tmp_path / "model.keras")
-        np.testing.assert_array_equal(np.asarray(loaded(x), "float32"), expected)
-        model.save_weights(tmp_path / "model.weights.h5")
-        loaded.load_weights(tmp_path / "model.weights.h5")
-        np.testing.assert_array_equal(np.asarray(loaded(x), "float32"), expected)
-    finally:
-        keras.config.set_dtype_policy("float32")
+def test_blocks_without_a_cache():
+    assert not block("balanced").cached_decoding
+    balanced = RoutingHeads(2, 3, 4, assignment="balanced")
+    assert not block(cross_head_groups=[balanced]).cached_decoding
+
+
+def test_decoding_in_bfloat16():
+    policy = "bfloat16"
+    layer = block(dtype=policy, heads=[LocalHeads(3, 4, max_relative_distance=3, dtype=policy)])
+    x = tf.cast(checks.random(2, 9, WIDTH), "bfloat16")
+    expected = layer(x, use_causal_mask=True)
+    found = checks.decode(layer, x, 4)
+    assert found.dtype == expected.dtype == "bfloat16"
+    assert {x.dtype for x in tf.nest.flatten(layer.new_cache(2, 9))} == {tf.bfloat16}
+    assert checks.largest_difference(tf.cast(found, "float32"), tf.cast(expected, "float32")) < 5e-2

@@ -8,8 +8,11 @@ import tensorflow as tf
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerBackbone
+from tests.layers.checks import largest_difference
 
 VOCABULARY = 20
+# Options of blocks that are not their defaults.
+BLOCKS = {"activation": "relu", "normalize_first": False, "dropout": 0.1, "dtype": "mixed_bfloat16"}
 SAMPLERS = {
     "greedy": keras_hub.samplers.GreedySampler,
     "top p": lambda: keras_hub.samplers.TopPSampler(0.9, seed=1),
@@ -68,10 +71,6 @@ def inputs(tokens, lengths=None):
     lengths = np.full(len(tokens), tokens.shape[1]) if lengths is None else np.asarray(lengths)
     mask = np.arange(tokens.shape[1]) < lengths[:, None]
     return {"token_ids": tokens * mask, "padding_mask": mask.astype("int32")}
-
-
-def largest_difference(a, b):
-    return float(np.max(np.abs(np.asarray(a, "float64") - np.asarray(b, "float64"))))
 
 
 def same(found, expected, tolerance=0.0):

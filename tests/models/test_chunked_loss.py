@@ -59,18 +59,6 @@ def test_steps_equal_those_with_all_logits(changes):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-def test_saved_and_loaded(tmp_path):
-    model = make_model(loss_chunk_size=7)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.loss_chunk_size == 7
-    batch = checks.inputs(TOKENS), LABELS, WEIGHTS
-    for x in (model, loaded):
-        x.compile(run_eagerly=True)
-    expected, found = (x.test_on_batch(*batch) for x in (model, loaded))
-    assert found == pytest.approx(expected, abs=1e-5)
-
-
 @pytest.mark.parametrize("mode", [None, "int8", "int4"])
 @pytest.mark.parametrize("with_lora", [False, True])
 @pytest.mark.parametrize("tied", [None, True, False])

@@ -4,11 +4,10 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import layers, models
-from rt_keras.callbacks import CentroidEMA
 from rt_keras.data import ByteTokenizer
 from rt_keras.models import contrastive
 from tests.models import checks
-from tests.models.test_training import assert_equal
+from tests.models.test_training import assert_equal, logs_of
 from tests.retrieval.made import make_retriever
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
@@ -86,14 +85,6 @@ def test_strings_need_no_labels():
     assert losses[0] == losses[1] and losses[0][0] > 0
 
 
-def test_embeddings_that_are_not_finite_are_refused():
-    model = make_retriever()
-    table = model.backbone.token_embedding.embeddings
-    table.assign(table * np.nan)
-    with pytest.raises(ValueError, match="embeddings must be finite"):
-        model.embed_texts(["a"])
-
-
 def test_passages_follow_their_question_and_are_truncated_apart():
     preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(ByteTokenizer(), 6)
     passages = tf.constant([["a", "bcdefgh"], ["", "e"]])
@@ -144,21 +135,8 @@ def make_batch():
 
 
 def trained(model, real=(1, 1, 0, 1)):
-    """The logs of three steps and their evaluations, the last norm, and the weights."""
     labels = np.array(real, "int32")
-    data = make_batch(), labels, labels.astype("float32")
-    history = model.fit(
-        *data[:2],
-        batch_size=BATCH,
-        sample_weight=data[2],
-        validation_data=data,
-        epochs=3,
-        callbacks=[CentroidEMA(load_bias_step=0.03)],
-        shuffle=False,
-        verbose=0,
-    ).history
-    weights = [np.asarray(x).tolist() for x in model.weights if x.name != "member_samples"]
-    return {"history": history, "norm": model.gradient_norm, "weights": weights}
+    return logs_of(model, make_batch(), labels, labels.astype("float32"))
 
 
 @pytest.fixture(scope="module")

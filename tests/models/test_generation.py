@@ -5,25 +5,17 @@ import numpy as np
 import pytest
 
 import rt_keras
+from rt_keras import models
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalHeads
-from rt_keras.models import (
-    RoutingTransformerBackbone,
-    RoutingTransformerCausalLM,
-    RoutingTransformerCausalLMPreprocessor,
-    RoutingTransformerSeq2SeqBackbone,
-    RoutingTransformerSeq2SeqLM,
-    RoutingTransformerSeq2SeqLMPreprocessor,
-    streaming,
-)
 from rt_keras.models.generation import check_texts
 
 
 @pytest.fixture(scope="module")
 def model():
-    backbone = RoutingTransformerBackbone(258, 1, 4, 4, [LocalHeads(1, 4)])
-    preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=8)
-    model = RoutingTransformerCausalLM(backbone, preprocessor)
+    backbone = models.RoutingTransformerBackbone(258, 1, 4, 4, [LocalHeads(1, 4)])
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=8)
+    model = models.RoutingTransformerCausalLM(backbone, preprocessor)
     model.compile(sampler="greedy", run_eagerly=True)
     return model
 
@@ -48,11 +40,11 @@ def test_prompts_that_are_not_text_are_refused(model):
 
 
 def test_texts_of_an_encoder_decoder_that_are_too_long_are_refused():
-    backbone = RoutingTransformerSeq2SeqBackbone(
+    backbone = models.RoutingTransformerSeq2SeqBackbone(
         258, 1, 1, 4, 4, [LocalHeads(1, 4)], [LocalHeads(1, 4)], [FullHeads(1)]
     )
-    preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
-    model = RoutingTransformerSeq2SeqLM(backbone, preprocessor)
+    preprocessor = models.RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
+    model = models.RoutingTransformerSeq2SeqLM(backbone, preprocessor)
     model.compile(sampler="greedy", jit_compile=False)
     assert model.generate([]) == []
     assert model.generate({"encoder_text": [], "decoder_text": []}) == []
@@ -71,7 +63,7 @@ def test_invalid_utf8_is_refused_if_the_tokenizer_needs_utf8(tokenizer):
 
 @pytest.mark.parametrize("token", [-1, 258])
 def test_unknown_tokens_are_refused(model, token):
-    bare = RoutingTransformerCausalLM(model.backbone)
+    bare = models.RoutingTransformerCausalLM(model.backbone)
     inputs = {"token_ids": np.array([[1, token, 0, 0]]), "padding_mask": np.ones([1, 4], bool)}
     with pytest.raises(ValueError, match=f"token_ids must be from 0 to 257. Received: {token}"):
         bare.generate(inputs, stop_token_ids=None)
@@ -93,12 +85,14 @@ def test_samplers_out_of_range_are_refused(model, name, options, message):
     with pytest.raises(ValueError, match=message):
         model.generate("a", max_length=4)
     with pytest.raises(ValueError, match=message):
-        next(streaming.stream(model, "a", max_length=4))
+        next(models.streaming.stream(model, "a", max_length=4))
 
 
 @pytest.mark.parametrize("adapted", [False, True])
 def test_tokens_and_masks_may_be_lists(adapted):
-    model = RoutingTransformerCausalLM(RoutingTransformerBackbone(20, 1, 8, 8, [LocalHeads(2, 4)]))
+    model = models.RoutingTransformerCausalLM(
+        models.RoutingTransformerBackbone(20, 1, 8, 8, [LocalHeads(2, 4)])
+    )
     if adapted:
         backbone = keras_hub.models.LlamaBackbone(20, 1, 2, 8, 8, 2)
         model = rt_keras.adapt(keras_hub.models.LlamaCausalLM(backbone), [FullHeads(2)])

@@ -1,6 +1,7 @@
 import pytest
 
 from rt_keras.keys import keys_of, read_section
+from rt_keras.models.head_keys import read_head_groups
 from rt_keras.models.head_kind import Place
 from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
@@ -126,3 +127,30 @@ def test_an_encoder_has_as_many_local_blocks_as_the_decoder():
     heads.check_cross_lengths(32, 64)
     with pytest.raises(ValueError, match="is 16; .*48 positions must form 4 blocks.* use 12"):
         heads.check_cross_lengths(32, 48)
+
+
+def test_every_kind_can_be_configured():
+    for name in HEAD_KINDS.keys() - {"clustered"}:
+        needed = {"union.window.block_size": 8} if name == "union" else {}
+        (group,) = read_head_groups({f"{name}.num_heads": 4, **needed})
+        assert type(group) is HEAD_KINDS[name].layer and group.num_heads == 4
+
+
+def test_groups_of_several_kinds_and_their_values():
+    values = {"full.num_heads": 2, "local.num_heads": 4, "local": {"block_size": 32}}
+    local, full = read_head_groups(values)
+    assert (local.num_heads, local.block_size, full.num_heads) == (4, 32, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "attention", "message"),
+    [
+        ({}, "decoder", "there are no heads; one of model.routing.num_heads"),
+        ({"local.block_size": 4}, "decoder", "num_heads is None; model.local has other values"),
+        ({"clustered.num_heads": 2}, "decoder", "in the decoder, use model.causal_clustered"),
+        ({"gated_delta.num_heads": 2}, "encoder", "outside a causal_lm it must be null"),
+    ],
+)
+def test_values_that_no_groups_can_have_are_refused(values, attention, message):
+    with pytest.raises(ValueError, match=message):
+        read_head_groups(values, (attention,))

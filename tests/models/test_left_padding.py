@@ -8,15 +8,7 @@ import pytest
 import tensorflow as tf
 
 import rt_keras
-from rt_keras import models
-from rt_keras.layers import (
-    FullHeads,
-    GatedDeltaHeads,
-    Heads,
-    LocalHeads,
-    LocalRoutingHeads,
-    StridedHeads,
-)
+from rt_keras import layers, models
 from rt_keras.layers.key_sets import FirstTokens, Window
 
 LENGTHS, BEFORE, WIDTH = (9, 14), (5, 0), 20
@@ -31,8 +23,11 @@ def move_weights(model):
 
 def of_all_kinds():
     groups = [
-        [Heads(2, [Window(8), FirstTokens(2)]), StridedHeads(2, 4)],
-        [GatedDeltaHeads(2), LocalRoutingHeads(2, block_size=8, num_clusters=3, window_size=8)],
+        [layers.Heads(2, [Window(8), FirstTokens(2)]), layers.StridedHeads(2, 4)],
+        [
+            layers.GatedDeltaHeads(2),
+            layers.LocalRoutingHeads(2, block_size=8, num_clusters=3, window_size=8),
+        ],
     ]
     options = {"max_sequence_length": WIDTH, "shift_tokens": True, "conv_kernel_size": 3}
     backbone = models.RoutingTransformerBackbone(30, 2, 16, 32, groups, **options)
@@ -43,7 +38,7 @@ def adapted():
     options = {"max_sequence_length": WIDTH, "hidden_dim": 16, "intermediate_dim": 16}
     backbone = keras_hub.models.GPT2Backbone(30, 2, 4, **options)
     model = move_weights(keras_hub.models.GPT2CausalLM(backbone))
-    return rt_keras.adapt(model, [LocalHeads(2, block_size=4), StridedHeads(2, 4)])
+    return rt_keras.adapt(model, [layers.LocalHeads(2, block_size=4), layers.StridedHeads(2, 4)])
 
 
 def prompts(before):
@@ -82,7 +77,7 @@ def test_prompts_are_continued_after_their_padding(make):
 
 
 def test_beam_searches_end_where_rows_without_padding_end():
-    backbone = models.RoutingTransformerBackbone(30, 1, 8, 8, [FullHeads(2)])
+    backbone = models.RoutingTransformerBackbone(30, 1, 8, 8, [layers.FullHeads(2)])
     model = move_weights(models.RoutingTransformerCausalLM(backbone))
     model.compile(sampler="beam", jit_compile=False)
     given = {name: x[1:, :17] for name, x in prompts((0, 0)).items()}
@@ -103,7 +98,7 @@ def test_losses_of_intercepted_layers_count_positions_alike():
 
 def test_global_tokens_are_the_first_tokens():
     backbone = move_weights(keras_hub.models.LlamaBackbone(30, 1, 4, 16, 16, 2))
-    model = rt_keras.adapt(backbone, [FullHeads(4)], num_global_tokens=2)
+    model = rt_keras.adapt(backbone, [layers.FullHeads(4)], num_global_tokens=2)
     mask = prompts((0, 0))["padding_mask"], prompts(BEFORE)["padding_mask"]
     expected, found = (np.asarray(model(prompts(x))) for x in ((0, 0), BEFORE))
     np.testing.assert_allclose(found[mask[1]], expected[mask[0]], rtol=1e-5, atol=1e-5)

@@ -81,10 +81,7 @@ def test_config_and_files_make_an_equal_model(tmp_path):
         "token_dropout": 0.2,
         "max_sequence_length": 8,
         "sinusoidal_positions": True,
-        "activation": "relu",
-        "normalize_first": False,
-        "dropout": 0.1,
-        "dtype": "mixed_bfloat16",
+        **checks.BLOCKS,
     }
     backbone, inputs = make_backbone(**changes), make_inputs(padding=3)
     for side, output in backbone(inputs).items():

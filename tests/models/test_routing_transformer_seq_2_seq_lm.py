@@ -43,14 +43,6 @@ def test_untied_by_way_of_another_width():
     np.testing.assert_allclose(model(make_inputs()), expected, atol=1e-5)
 
 
-def test_the_encoders_padding_is_not_seen():
-    model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=[FullHeads(2)]))
-    inputs = make_inputs()
-    length = inputs["encoder_padding_mask"][1].sum()
-    alone = {name: x[1:, :length] if "encoder" in name else x[1:] for name, x in inputs.items()}
-    np.testing.assert_allclose(model(inputs)[1:], model(alone), rtol=0, atol=1e-5)
-
-
 @pytest.mark.slow
 def test_training_lowers_the_loss():
     groups = {"encoder_head_groups": [FullHeads(2)], "head_groups": checks.groups()}

@@ -19,6 +19,7 @@ from rt_keras.models.routing_transformer_speech_recognizer import (
 )
 from tests.layers.checks import close
 from tests.models import checks
+from tests.ops.test_ctc import without_padding
 
 BINS = 6
 RNG = np.random.default_rng(0)
@@ -63,10 +64,6 @@ def read_off(logits):
     """The labels of the likeliest class of each position."""
     groups = itertools.groupby(np.argmax(logits, axis=-1).tolist())
     return [label for label, _ in groups if label != 0]
-
-
-def without_padding(labels):
-    return [int(label) for label in labels if label != 0]
 
 
 def all_labels(logits):

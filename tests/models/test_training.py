@@ -38,22 +38,24 @@ def make_model(jit_compile=False, **options):
 
 
 def trained(model):
+    return logs_of(model, checks.inputs(TOKENS, LENGTHS), LABELS, WEIGHTS)
+
+
+def logs_of(model, x, labels, weights):
     """The logs of three steps and their evaluations, the last norm, and the weights."""
-    x = checks.inputs(TOKENS, LENGTHS)
     history = model.fit(
         x,
-        LABELS,
+        labels,
         batch_size=4,
-        sample_weight=WEIGHTS,
-        validation_data=(x, LABELS, WEIGHTS),
+        sample_weight=weights,
+        validation_data=(x, labels, weights),
         epochs=3,
         callbacks=[CentroidEMA(load_bias_step=0.03)],
         shuffle=False,
         verbose=0,
     ).history
     # Without random members of the last part of the batch, to which centroids can be reset.
-    weights = [x for x in model.weights if x.name != "member_samples"]
-    weights = [np.asarray(weight).tolist() for weight in weights]
+    weights = [np.asarray(x).tolist() for x in model.weights if x.name != "member_samples"]
     return {"history": history, "norm": model.gradient_norm, "weights": weights}
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 
 def normalize(x):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
 
 
 def full(query, key, value, *, attention_mask=None, relative_embeddings=None, **masks):
@@ -39,30 +39,39 @@ def local(
     **masks,
 ):
     key = query if key is None else key
-    length, keys = query.shape[2], key.shape[2]
-    key_block_size = key_block_size or block_size
-    grid = grid or (-(-length // block_size),)
-    reach = (look_back,) * len(grid) if isinstance(look_back, int) else look_back
-    blocks = list(np.ndindex(*grid))
-    steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
-    steps = [step for step in steps if step[0] <= 0 or not causal]
-    offset = steps.index((0,) * len(grid)) * key_block_size
+    sizes = block_size, key_block_size or block_size
+    steps, window_of = windows(query.shape[2], key.shape[2], sizes, look_back, grid, causal)
+    offset = steps.index((0,) * len(steps[0])) * sizes[1]
 
     def keys_of(b, h, i):
-        window = []
-        for step in steps:
-            block = tuple(np.add(blocks[i // block_size], step))
-            start = blocks.index(block) * key_block_size if block in blocks else keys
-            window += [start + place for place in range(key_block_size)]
         return {
             j: offset + i % block_size - place
-            for place, j in enumerate(window)
-            if j < keys
+            for place, j in enumerate(window_of(i))
+            if j < key.shape[2]
             and sees(b, i, j, causal=causal, **masks)
             and (sliding_window is None or abs(i - j) < sliding_window)
         }
 
     return attend_rows(query, key, value, keys_of, relative_embeddings)
+
+
+def windows(length, keys, sizes, look_back, grid, causal):
+    """The steps from a block to those in its window, and a function of a query, its window's keys.
+
+    `sizes` are those of blocks of queries and of keys; `keys` stands for places beyond the edges.
+    """
+    grid = grid or (-(-length // sizes[0]),)
+    reach = (look_back,) * len(grid) if isinstance(look_back, int) else look_back
+    blocks = list(np.ndindex(*grid))
+    steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
+    steps = [step for step in steps if step[0] <= 0 or not causal]
+
+    def window_of(i):
+        seen = (tuple(np.add(blocks[i // sizes[0]], step)) for step in steps)
+        starts = (blocks.index(x) * sizes[1] if x in blocks else keys for x in seen)
+        return [min(start + place, keys) for start in starts for place in range(sizes[1])]
+
+    return steps, window_of
 
 
 def strided(query, key, value, *, stride, relative_embeddings=None, outside=None, **masks):
@@ -151,75 +160,6 @@ def convolved(x, kernel, mask=None):
     for b, h, i, shift in np.ndindex(*x.shape[:3], kernel.shape[1]):
         if i >= shift and real(mask, b, i - shift):
             output[b, h, i] += kernel[h, shift] * x[b, h, i - shift]
-    return output
-
-
-def local_routing(
-    query,
-    key,
-    value,
-    centroids,
-    *,
-    block_size,
-    window_size,
-    look_back=1,
-    routed_key="key",
-    causal=False,
-    num_probes=1,
-    load_bias=None,
-    routed_scale=None,
-    routed_bias=None,
-    routed_kernel=None,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    normalized=True,
-    more=None,
-    near_vectors=None,
-):
-    # The queries and keys of the window's logits, where relative positions give them another depth.
-    near_query, near_key = near_vectors or (query, key)
-    shifts = routed_key == "previous_query"
-    routed = query if routed_kernel is None else convolved(query, routed_kernel, query_mask)
-    q, k = normalize(routed), normalize(routed if shifts else key)
-    length, depth = query.shape[2:]
-    masks = query_mask if shifts else key_mask, query_mask
-    of_keys, of_queries = members_and_clusters(q, k, centroids, load_bias, *masks, num_probes)
-    if not normalized:
-        q, k = routed, routed if shifts else key
-    k = shifted(k) if shifts else k
-    scale = np.ones(query.shape[1]) if routed_scale is None else routed_scale
-    of_routed = np.zeros(query.shape[1]) if routed_bias is None else routed_bias
-    output = np.zeros(value.shape)
-    for b, h, i in np.ndindex(query.shape[:3]):
-        if not real(query_mask, b, i):
-            continue
-        block = i // block_size
-        start = max(block - look_back, 0) * block_size
-        end = i + 1 if causal else min((block + look_back + 1) * block_size, length)
-        before = window_size if causal else window_size // 2
-        near, far = range(start, end), []
-        for c in of_queries(b, h, i):
-            members = [j + shifts for j in of_keys(b, h, c)]
-            ends = (i + 1, i + 1) if shifts else (start, end)
-            far += [j for j in members if j < ends[0]][::-1][:before]
-            if not causal:
-                behind = [j for j in members if j >= ends[1]][: window_size - before]
-                far += [j for j in behind if not shifts or i + 1 < j < length]
-        near, far = ([j for j in keys if real(key_mask, b, j)] for keys in (near, far))
-        logits = [
-            near_query[b, h, i]
-            @ (near_key[b, h, j] + relative(relative_embeddings, h, i - j))
-            / near_query.shape[3] ** 0.5
-            for j in near
-        ]
-        logits += [scale[h] * q[b, h, i] @ k[b, h, j] / depth**0.5 + of_routed[h] for j in far]
-        keys = near + far
-        values = list(value[b, h, keys])
-        if more is not None:
-            logits, values = (x + list(y) for x, y in zip((logits, values), more(b, h, i)))
-        if logits:
-            output[b, h, i] = softmax(np.array(logits)) @ np.array(values)
     return output
 
 

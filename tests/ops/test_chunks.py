@@ -3,7 +3,6 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import chunks
-from tests.ops import checks
 
 INDEX = [2, 0, 1]
 
@@ -88,22 +87,3 @@ def test_over_heads_takes_as_many_heads_as_fit(logits, heads_at_once, monkeypatc
     )
     np.testing.assert_allclose(found, query * (centroids[:, :1] + 2.0), rtol=1e-12)
     assert set(parts) == {heads_at_once}
-
-
-def test_every_chunk_has_a_seed_of_its_own(monkeypatch):
-    checks.at_most_logits(1, monkeypatch)
-    query = np.zeros((1, 4, 50, 1))
-    found = chunks.over_heads(
-        lambda arguments: (
-            arguments["query"]
-            + tf.random.stateless_uniform(
-                tf.shape(arguments["query"]), arguments["seed"], dtype=tf.float64
-            )
-        ),
-        {"query": query},
-        {},
-        {"seed": [1, 2]},
-        10**6,
-        tf.float64,
-    )
-    assert len(np.unique(found)) == 4 * 50

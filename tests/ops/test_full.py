@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import full_attention
-from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
+from rt_keras.ops.full_decode import full_cache, full_step
 from tests.ops import checks, reference
 
 
@@ -55,21 +55,6 @@ def test_a_causal_mask_does_not_depend_on_the_first_query():
         mask = np.tril(np.ones([10, 10], bool))[None]
         same = full_attention(query, key, value, attention_mask=mask)[:, :, 1:]
         np.testing.assert_allclose(found, same, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("options", [{}, {"far": 3}], ids=str)
-@pytest.mark.parametrize("padding", [None, "scattered", "a whole row"])
-def test_steps_of_attention_to_an_encoder_are_one_pass(options, padding):
-    inputs = checks.tensors(checks.arrays(5, keys=9, **options))
-    mask = checks.mask(padding, 9)
-    expected = full_attention(**inputs, key_mask=mask)
-    query = inputs.pop("query")
-    for position in range(5):
-        # The same query twice, as two beams.
-        beams = tf.repeat(query[:, :, position : position + 1], 2, axis=2)
-        found = full_cross_step(beams, position=position, key_mask=mask, **inputs)
-        for beam in (found[:, :, 0], found[:, :, 1]):
-            np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
 
 
 def test_a_position_behind_the_end():

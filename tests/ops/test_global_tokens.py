@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import (
-    find_global_tokens,
-    full_attention,
-    global_attention,
-    local_attention,
-    nearest_attention,
-)
+from rt_keras import ops
 from tests.ops import checks, reference
 
 LENGTH = 11
@@ -18,10 +12,10 @@ GLOBAL = np.zeros((2, LENGTH), bool)
 GLOBAL[0, [0, 6]] = GLOBAL[1, 4] = True
 
 KINDS = {
-    "full": (full_attention, reference.full, {}),
-    "local": (local_attention, reference.local, {"block_size": 2}),
-    "nearest": (nearest_attention, reference.nearest, {"window_size": 4, "num_probes": 2}),
-    "shared": (nearest_attention, reference.nearest, {"window_size": 4}),
+    "full": (ops.full_attention, reference.full, {}),
+    "local": (ops.local_attention, reference.local, {"block_size": 2}),
+    "nearest": (ops.nearest_attention, reference.nearest, {"window_size": 4, "num_probes": 2}),
+    "shared": (ops.nearest_attention, reference.nearest, {"window_size": 4}),
 }
 
 
@@ -33,13 +27,13 @@ def inputs_of(kind, **options):
 
 def op_of(kind):
     """The op with global tokens, as `checks` calls it."""
-    tokens = find_global_tokens(GLOBAL, 3)
+    tokens = ops.find_global_tokens(GLOBAL, 3)
     op, _, options = KINDS[kind]
     normalized = kind in ("nearest", "shared")
 
     def attend(**given):
         given = {**options, **given}
-        return global_attention(op, tokens, use_query_key_norm=normalized, **given)
+        return ops.global_attention(op, tokens, use_query_key_norm=normalized, **given)
 
     return attend
 
@@ -124,8 +118,8 @@ def test_dropout_drops_every_part():
 def test_the_first_ones_count():
     mask = np.array([[0, 1, 1, 0, 1], [0, 0, 0, 1, 0]], bool)
     with pytest.raises(ValueError, match="at most 2 global tokens in a sequence. .* a mask of 3"):
-        find_global_tokens(mask, 2)
-    find = tf.function(lambda mask: find_global_tokens(mask, 2), jit_compile=True)
+        ops.find_global_tokens(mask, 2)
+    find = tf.function(lambda mask: ops.find_global_tokens(mask, 2), jit_compile=True)
     found = find(tf.constant(mask))
     assert found.is_global.numpy().tolist() == [[0, 1, 1, 0, 0], [0, 0, 0, 1, 0]]
     assert found.places.numpy()[0].tolist() == [1, 2] and found.places[1, 0] == 3
@@ -134,7 +128,7 @@ def test_the_first_ones_count():
 
 def test_more_tokens_than_positions():
     x = tf.random.stateless_normal([1, 2, 3, 4], [1, 2], dtype=tf.float64)
-    tokens = find_global_tokens([[True, False, True]], 8)
+    tokens = ops.find_global_tokens([[True, False, True]], 8)
     options = {"query": x, "key": x, "value": x}
-    found = global_attention(local_attention, tokens, block_size=3, **options)
-    np.testing.assert_allclose(found, full_attention(x, x, x), rtol=0, atol=1e-12)
+    found = ops.global_attention(ops.local_attention, tokens, block_size=3, **options)
+    np.testing.assert_allclose(found, ops.full_attention(x, x, x), rtol=0, atol=1e-12)

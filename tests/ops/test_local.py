@@ -1,10 +1,13 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.ops import local_attention
-from rt_keras.ops.local_decode import local_cross_step
-from tests.ops import checks, reference
+from rt_keras.ops.local_chunk import local_chunk
+from rt_keras.ops.local_decode import local_cache
+from tests.ops import checks, chunk_checks, reference
 
 
 @pytest.mark.parametrize(
@@ -55,21 +58,16 @@ def test_key_heads_serve_several_heads_in_parts_of_a_long_block(relative, shared
     )
 
 
-@pytest.mark.parametrize(
-    "keys, options",
-    [
-        (9, {"block_size": 4, "sliding_window": 3}),
-        (6, {"block_size": 4, "key_block_size": 2}),
-        (6, {"block_size": 4, "key_block_size": 2, "key_mask": checks.mask("right", 6)}),
-        (6, {"block_size": 4, "key_block_size": 2, "key_mask": checks.mask("a whole row", 6)}),
-    ],
-)
-def test_steps_of_attention_to_an_encoder_are_one_pass(keys, options):
-    inputs = checks.tensors(checks.arrays(9, keys=keys, far=2))
-    expected = local_attention(**inputs, **options)
-    query = inputs.pop("query")
-    for position in range(9):
-        beams = tf.repeat(query[:, :, position : position + 1], 2, axis=2)
-        found = local_cross_step(beams, position=position, **inputs, **options)
-        for beam in (found[:, :, 0], found[:, :, 1]):
-            np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
+def test_a_grid_has_no_chunks():
+    x = tf.zeros([1, 1, 8, 4])
+    cache = local_cache(x, x, 0, block_size=4, grid=(2, 1))
+    with pytest.raises(ValueError, match=r"grid=\(2, 1\)"):
+        local_chunk(x, x, x, cache, 0, block_size=4, grid=(2, 1))
+
+
+def test_gradients_stay_in_the_chunk():
+    inputs = checks.arrays(30, far=5)
+    given = checks.tensors(inputs)
+    cache = local_cache(given["key"], given["value"], 0, block_size=4)
+    whole = functools.partial(local_attention, causal=True)
+    chunk_checks.gradients_stay_in_the_chunk(cache, local_chunk, whole, inputs, 17, block_size=4)

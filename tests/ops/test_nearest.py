@@ -1,9 +1,13 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.ops import nearest_attention, nearest_centroid, normalize
-from tests.ops import checks, reference
+from rt_keras.ops.nearest_chunk import nearest_chunk
+from rt_keras.ops.nearest_decode import nearest_cache
+from tests.ops import checks, chunk_checks, reference
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -27,10 +31,10 @@ def test_uneven_clusters(causal, of_queries, of_keys):
 def test_causality_where_the_future_changes_how_full_clusters_are(shared):
     inputs = checks.arrays(33, shared=shared, clusters=4)
     start = 16
-    crowded = checks.with_another_future(inputs, start)
-    for name in ("query", "key"):
-        if crowded[name] is not None:
-            crowded[name][:, :, start:] = inputs["centroids"][:, :1]
+    crowded = {**inputs}
+    for name in ("query",) if shared else ("query", "key"):
+        crowded[name] = inputs[name].copy()
+        crowded[name][:, :, start:] = inputs["centroids"][:, :1]
     options = {"window_size": 5, "causal": True}
     matrices = [checks.attention_of(nearest_attention, x, options) for x in (inputs, crowded)]
     before, after = (matrix[:, :, :start] for matrix in matrices)
@@ -47,3 +51,42 @@ def test_one_length_known_and_the_other_not():
 
     expected = nearest_attention(**inputs, window_size=4)
     np.testing.assert_allclose(call(inputs["key"]), expected, rtol=0, atol=1e-12)
+
+
+def empty_cache(inputs, window_size):
+    """The cache before the first position."""
+    tensors = checks.tensors(inputs)
+    key = tensors["query" if tensors["key"] is None else "key"]
+    return nearest_cache(
+        key,
+        tensors["value"],
+        tensors["centroids"],
+        0,
+        window_size=window_size,
+        keep_positions="relative_embeddings" in inputs,
+    )
+
+
+def test_members_stay_where_they_were_put_when_centroids_move():
+    inputs = checks.arrays(12, shared=True, clusters=3, heads=1, batch=1)
+    cache = empty_cache(inputs, 12)
+    _, cache = chunk_checks.in_chunks(cache, nearest_chunk, inputs, [8])
+    moved = {**inputs, "centroids": inputs["centroids"][:, ::-1].copy()}
+    parts = [inputs[name][:, :, 8:] for name in ("query", "value")]
+    _, after = nearest_chunk(parts[0], None, parts[1], cache, 8, tf.constant(moved["centroids"]))
+    counts = cache["counts"].numpy()[0, 0]
+    for cluster, count in enumerate(counts):
+        kept, now = (x["key"].numpy()[0, 0, cluster, :count] for x in (cache, after))
+        np.testing.assert_array_equal(kept, now)
+
+
+def test_gradients_stay_in_the_chunk():
+    inputs = checks.arrays(40, clusters=3, far=5)
+    chunk_checks.gradients_stay_in_the_chunk(
+        empty_cache(inputs, 6),
+        nearest_chunk,
+        functools.partial(nearest_attention, window_size=6, causal=True),
+        inputs,
+        22,
+        num_probes=2,
+    )

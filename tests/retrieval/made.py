@@ -3,11 +3,11 @@
 import json
 
 import keras
-import numpy as np
 
 from rt_keras import models
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads
+from tests.models.checks import as_if_trained
 
 # Tokens of a passage that the retriever sees.
 LENGTH = 30
@@ -24,14 +24,6 @@ def write_documents(path, lines=LINES):
     return path
 
 
-def with_random_weights(model, seed=0):
-    """Weights like those of a trained model, the same in every process."""
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_variables:
-        weight.assign(weight + 0.3 * rng.normal(size=weight.shape))
-    return model
-
-
 def make_retriever(sequence_length=LENGTH + 2, dtype=None, **options):
     keras.utils.set_random_seed(0)
     heads = [LocalHeads(2, 4)]
@@ -43,7 +35,7 @@ def make_retriever(sequence_length=LENGTH + 2, dtype=None, **options):
         backbone, preprocessor, **{"question_length": 20, **options}
     )
     model.compile(jit_compile=False)
-    return with_random_weights(model)
+    return as_if_trained(model)
 
 
 def make_reader():
@@ -51,4 +43,4 @@ def make_reader():
     backbone = models.RoutingTransformerBackbone(258, 1, 8, 16, [LocalHeads(2, 4)])
     preprocessor = models.RoutingTransformerReaderPreprocessor(ByteTokenizer(), 2, LENGTH, 16, 8)
     # With these weights, questions have different answers, of one byte for each character.
-    return with_random_weights(models.RoutingTransformerReader(backbone, preprocessor), seed=2)
+    return as_if_trained(models.RoutingTransformerReader(backbone, preprocessor), seed=2)

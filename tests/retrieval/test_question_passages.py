@@ -5,6 +5,7 @@ import pytest
 from rt_keras.data import load_question_answers
 from rt_keras.data.document_source import text_of
 from rt_keras.retrieval import build_index, question_passages, read_index, retrieve
+from tests.data.test_question_folder import write
 from tests.retrieval import made
 
 QUESTIONS = [
@@ -26,8 +27,7 @@ def questions(tmp_path):
     folder = tmp_path / "questions"
     folder.mkdir()
     for split, lines in (("train", QUESTIONS), ("test", QUESTIONS[:1])):
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / f"{split}.jsonl").write_text(text)
+        write(folder / f"{split}.jsonl", *lines)
     return folder
 
 

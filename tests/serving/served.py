@@ -3,17 +3,12 @@
 import functools
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from rt_keras import cli, data
+from rt_keras import cli, data, models
 from rt_keras.layers import LocalHeads, RoutingHeads
-from rt_keras.models import (
-    RoutingTransformerBackbone,
-    RoutingTransformerCausalLM,
-    RoutingTransformerCausalLMPreprocessor,
-)
 from rt_keras.serving import export_saved_model
+from tests.models.checks import as_if_trained
 
 MAX_LENGTH = 128
 DEFAULTS = {"max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 0}
@@ -57,12 +52,9 @@ def make_model(tokenizer=None, **changes):
         "intermediate_dim": 16,
         "head_groups": [LocalHeads(1, 8, max_relative_distance=7), RoutingHeads(1, 2, 8)],
     }
-    backbone = RoutingTransformerBackbone(**{**settings, **changes})
-    rng = np.random.default_rng(0)
-    for weight in backbone.trainable_variables:
-        weight.assign(weight + 0.3 * rng.normal(size=weight.shape))
-    preprocessor = RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=32)
-    return RoutingTransformerCausalLM(backbone, preprocessor)
+    backbone = as_if_trained(models.RoutingTransformerBackbone(**{**settings, **changes}))
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=32)
+    return models.RoutingTransformerCausalLM(backbone, preprocessor)
 
 
 @functools.cache

@@ -11,15 +11,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import rt_keras
+from rt_keras import serving
 from rt_keras.layers import FullHeads, LocalHeads, StridedHeads
 from rt_keras.models import chunked_loss
 from rt_keras.models.adapted import graph_generation
-from rt_keras.serving import (
-    export_saved_model,
-    generating_function,
-    scoring_function,
-    text_scoring_function,
-)
 from tests.conftest import made_once
 from tests.models.adapted.llama_folder import MISTRAL, QWEN3, write_llama
 from tests.serving.served import Served, tensors
@@ -43,7 +38,7 @@ def adapted(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(adapted, tmp_path_factory):
     def export(folder):
-        export_saved_model(adapted, folder / "1")
+        serving.export_saved_model(adapted, folder / "1")
 
     return Served(made_once(tmp_path_factory, "exported_adapted", export) / "1")
 
@@ -56,7 +51,7 @@ def written_by(model, prompt, new_tokens=12, sampler="greedy"):
 
 
 def generated(model, **inputs):
-    found = generating_function(model, 64)(**tensors("generate", inputs))
+    found = serving.generating_function(model, 64)(**tensors("generate", inputs))
     return [text.decode() for text in found["texts"].numpy()]
 
 
@@ -82,7 +77,7 @@ def test_scores_are_those_of_the_logits(adapted, exported, monkeypatch):
     logits = adapted({"token_ids": before, "padding_mask": np.ones_like(before)})
     expected = tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)
     monkeypatch.setattr(chunked_loss, "LOGITS_AT_ONCE", 1)
-    for score in (scoring_function(adapted), exported.loaded.score):
+    for score in (serving.scoring_function(adapted), exported.loaded.score):
         found = score(np.pad(ids, [[0, 0], [0, 3]]))["log_probabilities"]
         np.testing.assert_allclose(found[:, :20], expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(found[:, 20:], 0)
@@ -90,7 +85,7 @@ def test_scores_are_those_of_the_logits(adapted, exported, monkeypatch):
 
 def test_models_without_a_start_token_are_served(tmp_path):
     qwen = llama(tmp_path, LocalHeads(4, 8), **QWEN3)
-    served = Served(export_saved_model(qwen, tmp_path / "1"))
+    served = Served(serving.export_saved_model(qwen, tmp_path / "1"))
     expected = [qwen.generate(prompt, max_new_tokens=12) for prompt in PROMPTS[2:]]
     assert served.texts(prompts=PROMPTS[2:], max_new_tokens=12, top_k=1) == expected
     ids = np.random.default_rng(0).integers(1, 250, [2, 20]).astype("int32")
@@ -111,10 +106,10 @@ def test_an_end_of_text_with_the_id_of_padding_counts(exported, tmp_path):
     tokenizer = adapted.preprocessor.tokenizer
     scores = exported.ask("score_text", texts=["the cat"])
     tokenizer.pad_token_id = tokenizer.end_token_id
-    same = text_scoring_function(adapted)(tf.constant(["the cat"]))
+    same = serving.text_scoring_function(adapted)(tf.constant(["the cat"]))
     np.testing.assert_allclose(same["log_probability"], scores["log_probability"], rtol=1e-5)
     ids = np.asarray([[5, tokenizer.end_token_id, 6, tokenizer.end_token_id]], "int32")
-    found = scoring_function(adapted)(ids)["log_probabilities"].numpy()[0]
+    found = serving.scoring_function(adapted)(ids)["log_probabilities"].numpy()[0]
     assert (found != 0).tolist() == [True, True, True, False]
 
 
@@ -154,7 +149,7 @@ def test_models_of_each_tokenizer_run_where_rt_keras_is_not_installed(
 ):
     """With bytes, pairs and pieces; the last model has caches that grow, and so no state."""
     mistral = llama(tmp_path, FullHeads(4), **MISTRAL)
-    pieces = Served(export_saved_model(mistral, tmp_path / "1"))
+    pieces = Served(serving.export_saved_model(mistral, tmp_path / "1"))
     folders = [str(model.folder) for model in (served, exported, pieces)]
     arguments = [sys.executable, "-c", ALONE, json.dumps(PROMPTS), *folders]
     result = subprocess.run(arguments, capture_output=True, text=True, check=False)
@@ -166,7 +161,7 @@ def test_models_of_each_tokenizer_run_where_rt_keras_is_not_installed(
     expected = exported.ask("score_text", texts=PROMPTS)["log_probability"]
     np.testing.assert_allclose(of_pairs[1], expected, rtol=1e-4)
     assert of_pieces[0][0] == written_by(mistral, PROMPTS[0])
-    expected = text_scoring_function(mistral)(tf.constant(PROMPTS))["log_probability"]
+    expected = serving.text_scoring_function(mistral)(tf.constant(PROMPTS))["log_probability"]
     np.testing.assert_allclose(of_pieces[1], expected, rtol=1e-4)
     foreign = json.loads((pieces.folder / "assets.extra" / "foreign_ops.json").read_text())
     assert foreign and all("TensorFlow Text" in reason for reason in foreign.values())

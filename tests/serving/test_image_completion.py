@@ -59,8 +59,8 @@ def check_rows(complete, model, **labels):
 
 def test_each_row_is_that_of_the_model_alone_with_xla_or_classes(model, complete):
     check_rows(complete, model)
-    labelled = make_model(jit_compile=False, num_classes=5)
-    check_rows(completing_function(labelled), labelled, labels=[3, 0, 1])
+    labeled = make_model(jit_compile=False, num_classes=5)
+    check_rows(completing_function(labeled), labeled, labels=[3, 0, 1])
 
 
 def test_half_of_an_image_is_known_by_default_and_all_images_may_be_none(model, exported, complete):

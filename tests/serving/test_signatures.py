@@ -24,14 +24,9 @@ def check_texts(ask, model, prompt, sampler, **parameters):
     assert answer[PROMPTS.index(prompt)].decode() == expected
 
 
-def test_texts_are_those_of_the_model_with_each_sampler(served):
+def test_texts_are_those_of_the_model(served):
     ask = served.loaded.signatures["generate"]
-    random = samplers.RandomSampler(temperature=0.7, seed=2**40 + 3)
-    check_texts(ask, model(), "the café", random)
-    check_texts(
-        ask, model(), "once upon", samplers.TopKSampler(k=4, temperature=1.3, seed=6), top_k=4
-    )
-    largest = samplers.TopPSampler(p=0.8, k=9, seed=-7)
+    largest = samplers.TopPSampler(p=0.8, k=9, temperature=1.3, seed=-(2**40))
     check_texts(ask, model(), "a", largest, top_p=0.8, top_k=9)
 
 

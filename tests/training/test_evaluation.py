@@ -2,11 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras import data, models
-from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+from rt_keras import data
 from rt_keras.training import experiment
 from rt_keras.training.evaluation import evaluate
-from tests.models import checks
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +95,6 @@ def test_a_recurrent_state_gives_what_one_pass_over_each_document_gives(model, d
     np.testing.assert_allclose(ranges[0]["bits_per_byte"], expected, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_sliding_windows_score_what_is_new(model, documents):
-    length, step = model.preprocessor.sequence_length, 7
-
-    def windows(total):
-        yield 0, 0, min(length, total)
-        for end in range(length + step, total + step, step):
-            yield end - length, end - step, min(end, total)
-
-    scores = evaluate(model, documents, context="sliding", stride=step)
-    assert scores["tokens"] == scores["bytes"] + 2
-    expected = nats_of_documents(model, documents, windows)
-    np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -122,19 +105,3 @@ def test_sliding_windows_score_what_is_new(model, documents):
 def test_bad_contexts(model, documents, options, message):
     with pytest.raises(ValueError, match=message):
         evaluate(model, documents, **options)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"head_groups": [FullHeads(1), LocalHeads(1, 4)]}, "bounded; FullHeads see the whole"),
-        ({"head_groups": [RoutingHeads(2, 2, 4, assignment="balanced")]}, "bounded; RoutingHeads"),
-        ({"max_sequence_length": 24}, "without learned positions; .*max_sequence_length=24"),
-    ],
-)
-def test_models_that_cannot_be_stateful(documents, changes, message):
-    preprocessor = models.RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer(), 24)
-    backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, **changes)
-    model = models.RoutingTransformerCausalLM(backbone, preprocessor)
-    with pytest.raises(ValueError, match=message):
-        evaluate(model, documents, context="stateful")

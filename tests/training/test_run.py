@@ -151,19 +151,6 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, m
 
 
 @pytest.mark.slow
-def test_text_that_is_not_there_is_named_and_starts_no_run(train, tmp_path):
-    (tmp_path / "text" / "train").mkdir(parents=True)
-    (tmp_path / "text" / "train" / "1.txt").write_text("all there is")
-    with pytest.raises(FileNotFoundError, match="directory must exist. Received: .*no/such/folder"):
-        train(settings={"data.directory": "no/such/folder"})
-    with pytest.raises(ValueError, match="it is for text_folder, .*, wikitext103"):
-        train(settings={"data.name": "python_source"})
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(ValueError, match="split must be one of train"):
-        train(settings={"data.directory": str(tmp_path / "text")})
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

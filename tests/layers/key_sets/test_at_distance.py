@@ -3,14 +3,15 @@ import dataclasses
 import keras_hub
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import rt_keras
 from rt_keras.layers import Heads, MultiHeadAttention
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from tests.layers import checks
+from tests.layers.test_projections import rotated
 from tests.models.adapted.checks import make_inputs, outputs_of
 from tests.models.adapted.llama_folder import write_llama
+from tests.ops.reference import softmax
 
 LENGTH, BLOCK, FIRST = 22, 4, 3
 SETS = {
@@ -39,15 +40,6 @@ def make_layer(name, key_sets=None, **options):
     return layer
 
 
-def rotate(x, position):
-    """Rotates a vector as rotary embeddings do, by the equation."""
-    half = len(x) // 2
-    angles = position / 10_000 ** (np.arange(half) / half)
-    first, second = x[:half], x[half:]
-    cos, sin = np.cos(angles), np.sin(angles)
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin])
-
-
 def distance_of(name, i, j):
     """Returns the distance of a key for the logits of a query, or None if it is not seen."""
     if j > i:
@@ -73,10 +65,10 @@ def in_a_loop(layer, name, x):
     for row, i, head in np.ndindex(query.shape[:3]):
         seen = [(j, distance_of(name, i, j)) for j in range(i + 1)]
         seen = [(j, distance) for j, distance in seen if distance is not None]
-        logits = np.array([rotate(query[row, i, head], d) @ key[row, j, head] for j, d in seen])
-        weights = np.exp(logits / np.sqrt(6))
-        weights /= weights.sum()
-        output[row, i, head] = sum(w * value[row, j, head] for w, (j, _) in zip(weights, seen))
+        keys, distances = np.transpose(seen)
+        turned = rotated(np.tile(query[row, i, head], (1, 1, len(keys), 1)), distances)[0, 0]
+        weights = softmax(np.sum(turned * key[row, keys, head], axis=-1) / np.sqrt(6))
+        output[row, i, head] = weights @ value[row, keys, head]
     dense = layer.output_dense
     return output.reshape(*x.shape[:2], -1) @ dense.kernel.numpy() + dense.bias.numpy()
 
@@ -93,14 +85,7 @@ def test_steps_and_chunks(name):
     layer, x = make_layer(name), checks.random(2, LENGTH, 8, dtype="float64")
     expected = layer(x, x, use_causal_mask=True)
     np.testing.assert_allclose(checks.decode(layer, x, 17), expected, rtol=0, atol=1e-6)
-    cache = layer.new_cache(2, LENGTH)
-    _, cache = layer.call_with_cache(x[:, :7], cache, 0, count=tf.constant([5, 3]))
-    # Each row continues at its own position.
-    rows = [slice(5, 14), slice(3, 12)]
-    chunk = tf.stack([x[row, at] for row, at in enumerate(rows)])
-    found, cache = layer.call_with_cache(chunk, cache, tf.constant([5, 3]))
-    for row, at in enumerate(rows):
-        np.testing.assert_allclose(found[row], expected[row, at], rtol=0, atol=1e-6)
+    checks.chunks_are_one_pass(layer, x, 1e-6)
 
 
 def test_queries_that_are_also_keys():

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from rt_keras.layers import FullHeads, LocalHeads
+from tests.contract.kinds import move_weights
 from tests.layers import checks
+from tests.ops import reference
 
 LENGTH, REACH = 30, 20
 
@@ -14,41 +16,22 @@ def sines(distance, width):
     return np.array([f(distance * rate) for f in (math.sin, math.cos) for rate in rates])
 
 
-def logits_of(group, query, key, distance):
-    """Computes the logit of one query and one key by the equations of the paper."""
-    far = group.max_relative_distance
-    distance = max(-far, min(far, distance))
+def loop(group, query, key, value, equation, **options):
+    """The equation: logit_ij = ((query_i + u) · key_j + (query_i + v) · W R_(i - j)) / sqrt(depth).
+
+    That of learned distances has these logits for vectors of twice as many features.
+    """
     weights = {weight.name: weight.numpy() for weight in group.weights}
-
-    def of_head(head):
-        q, k = query[head], key[head]
-        kernel = weights["relative_kernel"][head]
-        relative = sines(distance, len(kernel)) @ kernel
-        found = (q + weights["content_bias"][head]) @ k
-        return (found + (q + weights["position_bias"][head]) @ relative) / math.sqrt(len(q))
-
-    return np.array([of_head(head) for head in range(group.num_heads)])
-
-
-def expected_output(group, query, key, value, seen):
-    """Computes attention in a loop; `seen(i, j)` returns whether query i attends to key j."""
-    batch, heads, length, _ = query.shape
-    output = np.zeros_like(value)
-    for row in range(batch):
-        for i in range(length):
-            keys = [j for j in range(length) if seen(i, j)]
-            logits = [logits_of(group, query[row, :, i], key[row, :, j], i - j) for j in keys]
-            weights = np.exp(logits - np.max(logits, axis=0))
-            weights /= weights.sum(axis=0)
-            output[row, :, i] = sum(w[:, None] * value[row, :, j] for w, j in zip(weights, keys))
-    return output
-
-
-def randomize(group):
-    """Assigns random weights, since biases are initialized with zeros."""
-    rng = np.random.default_rng(5)
-    for weight in group.weights:
-        weight.assign(rng.normal(size=weight.shape))
+    u, v = (weights[f"{name}_bias"][:, None] for name in ("content", "position"))
+    of_distances = [sines(d, weights["relative_kernel"].shape[1]) for d in range(-REACH, REACH + 1)]
+    table = np.array(of_distances) @ weights["relative_kernel"]
+    return equation(
+        np.sqrt(2) * np.concatenate([query + u, query + v], axis=3),
+        np.concatenate([key, 0 * key], axis=3),
+        value,
+        relative_embeddings=np.concatenate([0 * table, table], axis=2),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -57,17 +40,14 @@ def test_equation(causal):
         checks.random(1, 2, LENGTH, 4, seed=seed, dtype="float64") for seed in range(3)
     )
     options = {"max_relative_distance": REACH, "relative_positions": "sinusoidal"}
-    for group, seen in (
-        (FullHeads(2, dtype="float64", **options), lambda i, j: j <= i or not causal),
-        (
-            LocalHeads(2, 12, 1, dtype="float64", **options),
-            lambda i, j: abs(i // 12 - j // 12) <= 1 and (j <= i or not causal),
-        ),
+    for group, equation, sizes in (
+        (FullHeads(2, dtype="float64", **options), reference.full, {}),
+        (LocalHeads(2, 12, 1, dtype="float64", **options), reference.local, {"block_size": 12}),
     ):
-        group(query, value, key)
-        randomize(group)
+        group.build(query.shape, value.shape)
+        move_weights(group)
         found = group(query, value, key, use_causal_mask=causal)
-        expected = expected_output(group, query, key, value, seen)
+        expected = loop(group, query, key, value, equation, causal=causal, **sizes)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 from rt_keras.layers import Heads
 from rt_keras.layers.key_sets import Cluster, FirstTokens, RoutedBlocks, Window
 from tests.contract.kinds import move_weights
+from tests.ops import reference
 
 BATCH, HEADS, LENGTH, DEPTH, VALUE_DEPTH, BLOCK = 2, 2, 23, 6, 5, 4
 # So many blocks that queries see all positions before them.
@@ -23,39 +24,27 @@ def make_inputs(key_heads=HEADS, seed=0):
     return [rng.normal(size=(BATCH, heads, LENGTH, depth)) for heads, depth in shapes]
 
 
-def routed(query, kernel):
-    """Returns the routed queries of one head, and a zero before the first one."""
-    found = [np.zeros(DEPTH)]
-    for i in range(LENGTH):
-        x = sum(kernel[s] * query[i - s] for s in range(len(kernel)) if i >= s)
-        x = x - x.mean()
-        found.append(x / np.sqrt((x**2).mean() + 1e-6))
-    return found
-
-
 def loop(heads, query, value, key, real=None):
     """The equation, when all blocks are seen. Each position has a key and a previous query."""
-    output = np.zeros((BATCH, HEADS, LENGTH, VALUE_DEPTH))
     real = np.ones((BATCH, LENGTH), bool) if real is None else real
-    kernel = np.ones((HEADS, 1, DEPTH))
-    if heads.routed_kernel is not None:
-        kernel = heads.routed_kernel.numpy()
-    query = np.where(real[:, None, :, None], query, 0)
-    for b, h in np.ndindex(BATCH, HEADS):
-        of_keys = h * value.shape[1] // HEADS
-        r = routed(query[b, h], kernel[h])
-        scale, bias = heads.routed_scale.numpy()[h], heads.routed_bias.numpy()[h]
-        for i in np.flatnonzero(real[b]):
-            logits, rows = [], []
-            for j in (j for j in range(i + 1) if real[b, j]):
-                if j >= (i // BLOCK - 1) * BLOCK:
-                    logits.append(query[b, h, i] @ key[b, of_keys, j] / DEPTH**0.5)
-                    rows.append(value[b, of_keys, j])
-                logits.append(scale * r[i + 1] @ r[j] / DEPTH**0.5 + bias)
-                rows.append(value[b, of_keys, j])
-            weights = np.exp(np.array(logits) - max(logits))
-            output[b, h, i] = weights @ np.array(rows) / weights.sum()
-    return output
+    key, value = (np.repeat(x, HEADS // x.shape[1], axis=1) for x in (key, value))
+    kernel = heads.routed_kernel
+    kernel = np.ones((HEADS, 1, DEPTH)) if kernel is None else kernel.numpy()
+    routed = reference.normalize(reference.convolved(query, kernel, real))
+    previous = reference.shifted(routed)
+    scale, bias = heads.routed_scale.numpy(), heads.routed_bias.numpy()
+
+    def seen(b, h, i):
+        return [j for j in range(i + 1) if real[b, i] and real[b, j]]
+
+    def in_window(b, h, i):
+        return [j for j in seen(b, h, i) if j >= (i // BLOCK - 1) * BLOCK]
+
+    def in_blocks(b, h, i):
+        logits = [routed[b, h, i] @ previous[b, h, j] / DEPTH**0.5 for j in seen(b, h, i)]
+        return [scale[h] * x + bias[h] for x in logits], value[b, h, seen(b, h, i)]
+
+    return reference.attend_rows(query, key, value, in_window, None, in_blocks)
 
 
 @pytest.mark.parametrize(

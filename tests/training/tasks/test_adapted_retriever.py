@@ -11,8 +11,7 @@ from rt_keras.training.tasks import TASKS, task_of
 from tests.models.adapted.llama_folder import write_llama
 from tests.models.adapted.sentence_folder import write_embedder
 from tests.training.tasks.checks import assert_batches_are_as_specified
-
-QUESTIONS = ["who sat", "what is the end", "where is the dog", "what is a cat"]
+from tests.training.tasks.test_retriever import write_questions
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +24,7 @@ def preset(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("questions")
-    lines = [{"question": x, "passages": [f"the {x}"], "negatives": ["it"]} for x in QUESTIONS]
-    for split in ("train", "validation", "test"):
-        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return folder
+    return write_questions(tmp_path_factory.mktemp("questions"))
 
 
 def settings(preset, questions, **more):

@@ -1,7 +1,5 @@
 """Readers, from a configuration to answers."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +7,7 @@ import tensorflow as tf
 from rt_keras.cli import main
 from rt_keras.training import experiment, run
 from rt_keras.training.config import make_config
+from tests.data.test_question_folder import write
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
 LENGTHS = {"num_passages": 2, "passage_length": 10, "question_length": 8, "answer_length": 6}
@@ -28,8 +27,7 @@ def settings(tmp_path_factory):
             for n in range(count)
         ]
         lines.append({"question": "no answer", "passages": ["y"]})
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / f"{split}.jsonl").write_text(text)
+        write(folder / f"{split}.jsonl", *lines)
     return {
         **TINY,
         "model.kind": "reader",

@@ -1,7 +1,5 @@
 """Retrievers, from a configuration to scores."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +10,7 @@ from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tasks.retriever import rank_scores
+from tests.data.test_question_folder import write
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified, new_model
 
 TASK = TASKS["retriever"]
@@ -28,8 +27,7 @@ def write_questions(folder):
             lines.append({"question": f"{split} {x}?", **passages})
         lines[1] = {"question": f"{split} b?", "answers": ["b it is"], "negatives": ["no", "nor"]}
         lines.append({"question": "none", "negatives": ["no", "nor"]})
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / f"{split}.jsonl").write_text(text)
+        write(folder / f"{split}.jsonl", *lines)
     return folder
 
 

@@ -1,0 +1,74 @@
+"""Tests of the README's picture, and of those that show routing step by step."""
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+
+
+@pytest.fixture(autouse=True)
+def scripts_are_found(monkeypatch):
+    """Scripts can import their neighbors."""
+    monkeypatch.syspath_prepend(PICTURES)
+
+
+@pytest.fixture
+def routing_picture():
+    return importlib.import_module("routing_picture")
+
+
+@pytest.fixture
+def routing_steps():
+    return importlib.import_module("routing_steps")
+
+
+def queries_see_the_last_members_of_their_cluster(attention, clusters, script):
+    for query, seen in enumerate(attention):
+        members = np.flatnonzero(clusters[: query + 1] == clusters[query])
+        np.testing.assert_array_equal(np.flatnonzero(seen), members[-script.WINDOW :])
+    assert len(set(clusters)) == script.CLUSTERS
+
+
+def test_maps_are_those_of_the_equations(routing_picture):
+    maps, clusters = routing_picture.attention_maps()
+    full, local, routing = maps.values()
+    i, j = np.indices(full.shape)
+    np.testing.assert_array_equal(full, j <= i)
+    blocks = i // routing_picture.WINDOW - j // routing_picture.WINDOW
+    np.testing.assert_array_equal(local, (j <= i) & (blocks <= 1))
+    queries_see_the_last_members_of_their_cluster(routing, clusters, routing_picture)
+
+
+def test_the_readmes_picture_is_written(routing_picture, tmp_path):
+    path = tmp_path / "picture.png"
+    routing_picture.draw(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_steps_are_on_a_circle_and_centroids_move_to_their_members(routing_steps):
+    found = routing_steps.example()
+    queries_see_the_last_members_of_their_cluster(found.seen, found.clusters, routing_steps)
+    np.testing.assert_allclose(np.linalg.norm(found.points, axis=-1), np.sqrt(3), rtol=1e-5)
+    np.testing.assert_array_equal((found.points @ found.centroids.T).argmax(-1), found.clusters)
+    for cluster, (before, after) in enumerate(zip(found.centroids, found.moved)):
+        mean = found.points[found.clusters == cluster].mean(0)
+        assert after @ mean > before @ mean
+
+
+@pytest.mark.slow
+def test_pictures_of_steps_are_the_same_whenever_they_are_drawn(routing_steps, tmp_path):
+    first, second = (routing_steps.draw(tmp_path / name) for name in ("a", "b"))
+    assert [path.name for path in first] == [f"{name}.svg" for name in routing_steps.PICTURES]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+@pytest.mark.parametrize("name", ["routing_picture", "routing_steps"])
+def test_usage_is_said_without_an_argument(name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+    with pytest.raises(SystemExit, match="usage"):
+        runpy.run_path(PICTURES / f"{name}.py", run_name="__main__")
