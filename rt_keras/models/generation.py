@@ -91,10 +91,8 @@ def check_sampler(sampler, vocabulary_size):
         vocabulary_size: int, number of token ids.
     """
     if isinstance(sampler, keras_hub.samplers.SpeculativeSampler):
-        raise ValueError(
-            "sampler must draw from the model alone. Received: a SpeculativeSampler, which needs a "
-            "draft model; KerasHub has one for Gemma 4 only"
-        )
+        given = "a SpeculativeSampler, which needs a draft model; KerasHub's is for Gemma 4"
+        raise ValueError(f"sampler must draw from the model alone. Received: {given}")
     # KerasHub checks no argument.
     temperature = getattr(sampler, "temperature", 1.0)
     if not LOWEST_TEMPERATURE <= temperature < float("inf"):

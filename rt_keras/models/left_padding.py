@@ -52,10 +52,8 @@ def generate_from_first_tokens(model, generate, mask_name, inputs, stop_token_id
     before = leading_padding(mask).numpy()
     least, width = before.min(), mask.shape[1]
     if isinstance(model.sampler, keras_hub.samplers.BeamSampler) and np.any(before > least):
-        raise ValueError(
-            f"{mask_name} must start with equal padding in all rows for a BeamSampler, which "
-            f"compares whole texts. Received: {before.tolist()} positions of padding"
-        )
+        needed = "must start with equal padding in all rows for a BeamSampler"
+        raise ValueError(f"{mask_name} {needed}. Received: {before.tolist()} positions of it")
     moved = {name: roll_rows(x, -before)[:, : width - least] for name, x in prompts.items()}
     check_prompts(moved[mask_name], mask_name)
     texts = generate({**inputs, **moved}, stop_token_ids=stop_token_ids)

@@ -210,10 +210,8 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
         state, new_tokens = CALL.get()
         searches = isinstance(self.sampler, keras_hub.samplers.ContrastiveSampler)
         if state is not None and searches:
-            raise ValueError(
-                "state must be None for a ContrastiveSampler, which compares each token with all "
-                "previous ones. Received: a state, which does not keep their hidden states"
-            )
+            needed = "None for a ContrastiveSampler, which needs the hidden states of all tokens"
+            raise ValueError(f"state must be {needed}. Received: a state, which lacks them")
         if new_tokens is not None:
             ends = np.minimum(lengths + new_tokens, width)
         state = state and _of_rows(state, len(tokens))
