@@ -30,7 +30,7 @@ class SinusoidalPositions(SameShape):
         inputs: `[batch, length, width]`.
         start: int or int scalar tensor, the first position; or int `[batch]`, that of each row.
             Defaults to 0.
-        positions: int `[batch, length]`, in the place of those from `start`; or None.
+        positions: int `[batch, length]`, instead of those from `start`; or None.
 
     Returns:
         `[batch, length, width]`.

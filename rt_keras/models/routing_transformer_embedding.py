@@ -40,7 +40,7 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
         training: bool, whether to apply dropout.
         start: int or scalar tensor, the first position; or int `[batch]`, that of each row.
             Defaults to 0.
-        positions: int `[batch, length]`, in the place of those from `start`; or None.
+        positions: int `[batch, length]`, instead of those from `start`; or None.
 
     Returns:
         `[batch, length, hidden_dim]`.

@@ -19,7 +19,7 @@ class Spans(NamedTuple):
         causal: bool, whether it sees none of the later keys.
         sliding_window: int, maximum distance of the keys, plus one; or None.
         offset: int, position of the first query among the keys.
-        numbers: int `[batch, length]`, numbers of the blocks of queries and keys, in the place of
+        numbers: int `[batch, length]`, numbers of the blocks of queries and keys, instead of
             those by position; or None.
     """
 
