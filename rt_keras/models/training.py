@@ -59,8 +59,7 @@ class Training(CompiledFunctions, FirstBatch):
                 with the accumulated gradients. A step takes the memory of one part. Defaults to 1.
                 Keras's optimizers have an option of the same name, which updates the weights only
                 once in several steps and fails on multiple replicas. Parts count in the loss by
-                their weights and tokens, as in the whole batch; with an encoder, its commitment
-                losses count by the tokens of the decoder.
+                their weights and tokens, as in the whole batch.
         """
         args, kwargs = self.compile_arguments(*args, **kwargs)
         super().compile(*args, jit_compile=jit_compile, **kwargs)
@@ -170,22 +169,22 @@ class Training(CompiledFunctions, FirstBatch):
         """Returns how the parts of a batch count in its loss, and in the losses that layers add.
 
         A loss of labels is as for the whole batch. Those of layers with centroids are means over
-        tokens.
+        tokens, in an encoder its own.
 
         Returns:
-            Two float tensors `[parts]`; None if there is one part.
+            Three float tensors `[parts]`, for the loss of labels, for layers, and for those of an
+            encoder; None if there is one part.
         """
         if parts == self.distribute_strategy.num_replicas_in_sync == 1:
             return None
         y, sample_weight = _each(lambda values: _split(values, parts), (y, sample_weight))
-        mask = self._mask_of_tokens(x) if heads_with_centroids(self) else None
-        of_layers = tf.ones([parts]) if mask is None else shares_of(_split(mask, parts))
-        return shares_of_loss(self.loss, y, sample_weight), of_layers
-
-    def _mask_of_tokens(self, x):
-        """Returns the padding mask of the inputs, that of the decoder if there are two; or None."""
-        masks = {} if not isinstance(x, dict) else x
-        return masks.get("decoder_padding_mask", masks.get("padding_mask"))
+        masks = x if isinstance(x, dict) and heads_with_centroids(self) else {}
+        mask = masks.get("decoder_padding_mask", masks.get("padding_mask"))
+        of_layers, of_encoder = (
+            tf.ones([parts]) if mask is None else shares_of(_split(mask, parts))
+            for mask in (mask, masks.get("encoder_padding_mask", mask))
+        )
+        return shares_of_loss(self.loss, y, sample_weight), of_layers, of_encoder
 
     def _gradients_and_logs(self, x, y, sample_weight, shares):
         """Returns this replica's share of the gradients of the mean loss, and its metrics."""
@@ -230,9 +229,14 @@ class Training(CompiledFunctions, FirstBatch):
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
         if share is not None:
             check_entries(self.loss, y, y_pred)
-            of_loss, of_layers = (tf.cast(x, loss.dtype) for x in share)
-            of_all = tf.cast(tf.add_n([*self.losses, 0.0]), loss.dtype)
-            loss = of_loss * loss + (of_layers - of_loss) * of_all / replicas
+            of_loss, of_layers, of_encoder = (tf.cast(x, loss.dtype) for x in share)
+            blocks = getattr(getattr(self, "backbone", None), "encoder_blocks", [])
+            in_encoder = [x for block in blocks for x in block.losses]
+            of_all, in_encoder = (
+                tf.cast(tf.add_n([*x, 0.0]), loss.dtype) for x in (self.losses, in_encoder)
+            )
+            added_to_loss = (of_layers - of_loss) * of_all + (of_encoder - of_layers) * in_encoder
+            loss = of_loss * loss + added_to_loss / replicas
         loss += added / replicas
         mean = next(metric for metric in self.metrics if metric.name == "loss")
         mean.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras import models
 from rt_keras.callbacks import CentroidEMA
-from rt_keras.layers import LocalHeads
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.adapted.tasks import TASKS
@@ -118,6 +118,28 @@ def test_parts_of_a_batch_make_its_step_for_each_reduction(options):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
         model.compile(keras.optimizers.SGD(0.1), loss, gradient_accumulation_steps=parts)
         logs = model.train_on_batch(checks.inputs(TOKENS, LENGTHS), labels, WEIGHTS)
+        found.append([logs[0], *(np.asarray(x) for x in model.trainable_weights)])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_parts_of_an_encoder_count_by_its_own_tokens():
+    found = []
+    inputs = {
+        f"{side}_{name}": x
+        for side, lengths in (("encoder", LENGTHS[::-1]), ("decoder", LENGTHS))
+        for name, x in checks.inputs(TOKENS, lengths).items()
+    }
+    heads = [RoutingHeads(2, 2, 4, commitment_weight=1.0)]
+    for parts in (1, 4):
+        keras.utils.set_random_seed(0)
+        sizes = checks.VOCABULARY, 1, 1, 8, 16
+        backbone = models.RoutingTransformerSeq2SeqBackbone(*sizes, heads, heads, [FullHeads(2)])
+        model = models.RoutingTransformerSeq2SeqLM(backbone)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss, gradient_accumulation_steps=parts)
+        logs = model.train_on_batch(inputs, LABELS)
         found.append([logs[0], *(np.asarray(x) for x in model.trainable_weights)])
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
