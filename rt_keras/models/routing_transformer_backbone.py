@@ -3,10 +3,11 @@
 import functools
 
 import keras
+import tensorflow as tf
 
 from rt_keras.layers.document_caches import read_documents
 from rt_keras.models.decoder_backbone import DecoderBackbone
-from rt_keras.models.documents import have_documents
+from rt_keras.models.documents import have_documents, segments_of
 from rt_keras.models.generation import check_positions
 from rt_keras.models.left_padding import call_from_first_tokens
 from rt_keras.ops.documents import number_documents, positions_in_documents
@@ -59,7 +60,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding. Positions count from the first token of a row. With
             "segment_ids", int `[batch, length]`, documents that share a row are runs of equal ids:
-            they do not see one another, and positions count from the start of each. Optional
+            they do not see one another, and positions count from the first token of each. Optional
             "positions", int `[batch, length]`, replace those of position embeddings.
         training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, for Keras's default.
@@ -121,8 +122,15 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])
-        if have_documents(inputs):
+        if "segment_ids" in inputs:
+            inputs = {**inputs, "segment_ids": segments_of(inputs)}
             return self._call_documents(**inputs, training=training)
+        if have_documents(inputs):
+            positions = tf.broadcast_to(inputs["positions"], tf.shape(inputs["token_ids"]))
+            return call_from_first_tokens(
+                lambda x: self._call_documents(**x, training=training),
+                {**inputs, "positions": positions},
+            )
         call = functools.partial(super().call, training=training, mask=mask)
         return call_from_first_tokens(call, inputs)
 

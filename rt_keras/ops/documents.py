@@ -40,6 +40,26 @@ def positions_in_documents(documents):
     return places - _of_document(tf.math.unsorted_segment_min, places, documents)
 
 
+def without_leading_padding(segment_ids, mask):
+    """Returns segment ids in which each document begins with its first token.
+
+    Args:
+        segment_ids: int `[batch, length]`; see `number_documents`.
+        mask: bool or int `[batch, length]`, 0 for padding.
+
+    Returns:
+        int32 `[batch, length]`. Padding before the first token of a document has another id.
+
+    >>> without_leading_padding([[7, 7, 7, 8]], tf.constant([[0, 1, 1, 1]])).numpy().tolist()
+    [[0, 1, 1, 3]]
+    """
+    documents = number_documents(segment_ids)
+    position = positions_in_documents(documents)
+    of_tokens = tf.where(tf.cast(mask, tf.bool), position, size(documents, 1))
+    first = _of_document(tf.math.unsorted_segment_min, of_tokens, documents)
+    return 2 * documents + tf.cast(position >= first, tf.int32)
+
+
 def blocks_of_documents(documents, block_size, look_back):
     """Numbers the blocks of all documents, such that no block is near one of another document.
 

@@ -68,6 +68,10 @@ def test_a_model_is_trained_as_on_each_document():
 def test_positions_replace_those_of_embeddings():
     lm = model([StridedHeads(2, 4)], max_sequence_length=21)
     places = np.broadcast_to(np.arange(21), IDS.shape)
+    padded = dict(INPUTS, positions=places)
+    padded = {name: np.pad(x, [[0, 0], [3, 0]])[:, :21] for name, x in padded.items()}
+    short = {name: x[:, :18] for name, x in INPUTS.items()}
+    np.testing.assert_allclose(lm(padded)[:, 3:], lm(short), atol=1e-6)
     np.testing.assert_allclose(lm({**INPUTS, "positions": places}), lm(INPUTS), atol=1e-6)
     assert np.abs(lm({**INPUTS, "positions": places[:, ::-1]}) - lm(INPUTS)).max() > 0.01
 
@@ -85,6 +89,21 @@ def test_an_adapted_model_in_a_graph_of_shared_blocks_separates_documents(family
     np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("family", [None, "Llama"])
+def test_documents_begin_with_their_first_tokens(family):
+    if family is None:
+        lm = model([LocalRoutingHeads(2, 4, 4, 4), GatedDeltaHeads(2)], max_sequence_length=21)
+    else:
+        lm = keras_hub.models.LlamaCausalLM(make_backbone(family))
+        lm = adapt(lm, [LocalRoutingHeads(4, 4, 4, 4)])
+    mask = np.ones_like(IDS)
+    mask[:, [0, 1, 5, 6, 7, 13, 15]] = 0
+    inputs = {"token_ids": IDS % VOCABULARY, "padding_mask": mask}
+    found = lm({**inputs, "segment_ids": DOCUMENTS})
+    expected = lm({name: in_rows(x) for name, x in inputs.items()})[in_rows(mask) == 1]
+    np.testing.assert_allclose(found[mask == 1], expected, atol=1e-5)
+
+
 def test_learned_positions_of_an_adapted_model_are_those_of_rows():
     lm = adapt(keras_hub.models.GPT2CausalLM(make_backbone("GPT2")), [FullHeads(4)])
     with pytest.raises(ValueError, match="segment_ids without positions, and none with learned"):
@@ -94,6 +113,8 @@ def test_learned_positions_of_an_adapted_model_are_those_of_rows():
 def test_ids_of_another_length_are_refused():
     with pytest.raises(ValueError, match=r"segment_ids must be \[batch, length\].*\(2, 20\)"):
         model([StridedHeads(2, 4)])({**INPUTS, "segment_ids": np.zeros([2, 20])})
+    with pytest.raises(ValueError, match=r"segment_ids must be \[batch, length\].*\(21,\)"):
+        model([StridedHeads(2, 4)])({**INPUTS, "segment_ids": DOCUMENTS[0]})
 
 
 def test_a_row_of_a_state_continues_one_document():

@@ -4,7 +4,6 @@ import functools
 
 import keras
 import keras_hub
-import tensorflow as tf
 
 from rt_keras.keras_internals import all_layers_of, part_of
 from rt_keras.layers import FullHeads, LocalHeads
@@ -22,7 +21,7 @@ from rt_keras.models.adapted.attention_layers import (
     replace_attention,
     window_of,
 )
-from rt_keras.models.documents import have_documents, separated
+from rt_keras.models.documents import have_documents, segments_of, separated
 from rt_keras.models.emulated_dtypes import warn_if_emulated
 from rt_keras.models.generation import check_positions
 from rt_keras.models.kept_arguments import KeptArguments
@@ -106,15 +105,13 @@ class AdaptedBackbone(KeptArguments):
             return call(inputs)
         if not have_documents(inputs):
             return call_from_first_tokens(call, inputs)
-        inputs = dict(inputs)
-        segment_ids = inputs.pop("segment_ids", None)
-        if segment_ids is None or "positions" in inputs or self.longest is not None:
+        if "positions" in inputs or self.longest is not None:
             raise ValueError(
                 "An adapted model takes segment_ids without positions, and none with learned "
                 f"positions. Received: inputs {list(inputs)} of {type(self).__name__}"
             )
-        with separated(tf.convert_to_tensor(segment_ids)):
-            return call(inputs)
+        with separated(segments_of(inputs)):
+            return call({name: x for name, x in inputs.items() if name != "segment_ids"})
 
     @property
     def longest(self):
