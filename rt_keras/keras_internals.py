@@ -4,6 +4,7 @@ Private names may change in any version. All of them are here, one in each funct
 a public name exists, the package uses it.
 """
 
+import contextlib
 import inspect
 
 # Names in KerasHub's blocks: the self-attention of most blocks, and the methods that compute the
@@ -128,6 +129,20 @@ def without_autocast():
     from keras.src.backend.common.variables import AutocastScope
 
     return AutocastScope(None)
+
+
+@contextlib.contextmanager
+def policy_inside(layer, policy):
+    """Gives a layer another dtype policy inside this context, and none of the layers in it.
+
+    A configuration that KerasHub makes of a quantized backbone then keeps the policies of its
+    layers, where its own refers to the global one and takes the names from those of the layers.
+    """
+    before, layer._dtype_policy = layer._dtype_policy, policy
+    try:
+        yield
+    finally:
+        layer._dtype_policy = before
 
 
 def global_seed_state():

@@ -6,10 +6,12 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.keras_internals import policy_inside
 from rt_keras.layers import Dropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.normalization import normalized
 from rt_keras.layers.own_layers import with_own_layers
+from rt_keras.layers.saved_arguments import policy_of_all
 from rt_keras.layers.transformer_block import refuse_unused
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import Loadable
@@ -174,8 +176,10 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
         return normalized(self.layer_norm, x)
 
     def get_config(self):
+        with policy_inside(self, policy_of_all(self)):
+            config = super().get_config()
         return {
-            **super().get_config(),
+            **config,
             "head_groups": config_of_groups(self.transformer_blocks),
             **config_of_options(self.block_options),
         }

@@ -154,6 +154,8 @@ def check_texts(name, texts, tokenizer, limit, added=1):
     """
     if not tf.executing_eagerly():
         return
+    if isinstance(texts, bytes):
+        raise TypeError(f"{name} must be a string, or a list of strings or bytes. Received: bytes")
     check_strings(name, texts, needs_utf8(tokenizer))
     texts = np.atleast_1d(np.asarray(tf.convert_to_tensor(texts))).tolist()
     for place, text in enumerate(texts):

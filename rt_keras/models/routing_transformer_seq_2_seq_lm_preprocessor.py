@@ -2,6 +2,7 @@
 
 import keras
 import keras_hub
+import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.generation import check_texts, no_tokens
@@ -80,6 +81,7 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
         """
         check_at_least_one(**lengths)
         texts = x if isinstance(x, dict) else {"encoder_text": x}
+        texts = {name: list(y) if isinstance(y, tuple) else y for name, y in texts.items()}
         decoder_length = lengths.get("decoder_sequence_length") or lengths.get("sequence_length")
         rooms = {
             "encoder_text": lengths.get("encoder_sequence_length") or self.encoder_sequence_length,
@@ -88,10 +90,13 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
         if all(isinstance(text, (list, tuple)) and not text for text in texts.values()):
             encoder = no_tokens(rooms["encoder_text"], "encoder_")
             return encoder | no_tokens(rooms["decoder_text"], "decoder_")
+        if isinstance(x, dict):
+            _check_pairs(texts, list(rooms))
         for name, text in texts.items():
             # End of text precedes each text, and also follows that of the encoder.
             added = 2 if name == "encoder_text" else 1
             check_texts(name, text, self.tokenizer, rooms[name], added)
+        x = texts if isinstance(x, dict) else texts["encoder_text"]
         return super().generate_preprocess(x, **lengths)
 
     def generate_postprocess(self, x):
@@ -105,3 +110,13 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             Inside a TensorFlow function, a string tensor of the exact bytes.
         """
         return strings_of_tokens(self.tokenizer, x["decoder_token_ids"], x["decoder_padding_mask"])
+
+
+def _check_pairs(texts, names):
+    """Raises a ValueError if a dictionary lacks texts or has unequal numbers of them."""
+    if missing := [name for name in names if name not in texts]:
+        raise ValueError(f"inputs must have {' and '.join(names)}. Received: no {missing[0]}")
+    shapes = [tf.convert_to_tensor(texts[name]).shape for name in names]
+    if not shapes[0].is_compatible_with(shapes[1]):
+        received = " and ".join(map(str, shapes))
+        raise ValueError(f"{' and '.join(names)} must have one shape. Received: {received}")

@@ -127,6 +127,8 @@ class RoutingTransformerSpeechRecognizer(Loadable, Training, keras_hub.models.Ta
         if self.preprocessor is None:
             raise ValueError("model must have a preprocessor to transcribe sounds")
         positive_int("beam_width", beam_width)
+        if isinstance(x, (list, tuple)) and not x:
+            return []
         labels = decode_labels(self.logits_of_sounds(x), beam_width)
         return texts_of_labels(labels, self.preprocessor.tokenizer)
 

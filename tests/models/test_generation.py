@@ -35,11 +35,14 @@ def test_prompts_that_are_not_text_are_refused(model):
         model.generate("a", max_length=0)
     with pytest.raises(ValueError, match="prompt must be valid UTF-8"):
         model.generate("\udcff")
-    with pytest.raises(TypeError, match="prompt must be a string"):
-        model.generate(5)
+    with pytest.raises(ValueError, match="sequence_length must be a whole number. .*='6'"):
+        model.generate("a", max_length="6")
+    for prompt in (5, b"a"):
+        with pytest.raises(TypeError, match="prompt must be a string"):
+            model.generate(prompt)
 
 
-def test_texts_of_an_encoder_decoder_that_are_too_long_are_refused():
+def test_texts_of_an_encoder_decoder_that_cannot_be_right_are_refused():
     backbone = models.RoutingTransformerSeq2SeqBackbone(
         258, 1, 1, 4, 4, [LocalHeads(1, 4)], [LocalHeads(1, 4)], [FullHeads(1)]
     )
@@ -52,6 +55,10 @@ def test_texts_of_an_encoder_decoder_that_are_too_long_are_refused():
         model.generate({"encoder_text": ["12345"], "decoder_text": [""]})
     with pytest.raises(ValueError, match="decoder_text must have at most 4 tokens.*Received: 5"):
         model.generate({"encoder_text": ["1"], "decoder_text": ["1234"]})
+    with pytest.raises(ValueError, match=r"decoder_text must have one shape.*\(2,\) and \(1,\)"):
+        model.generate({"encoder_text": ["1", "2"], "decoder_text": ["1"]})
+    with pytest.raises(ValueError, match="encoder_text and decoder_text. Received: no decoder"):
+        model.generate({"encoder_text": ["1", "2"]})
 
 
 @pytest.mark.parametrize("tokenizer", ["t2t_subwords"], indirect=True)

@@ -24,6 +24,7 @@ def test_a_quantized_model_loads_back(tied, policy, tmp_path):
         model.save_to_preset(str(tmp_path / "preset"))
         model.save(tmp_path / "model.keras")
         model.save_weights(tmp_path / "model.weights.h5")
+        keras.config.set_dtype_policy("float32")
         loaded = keras.saving.load_model(tmp_path / "model.keras")
         np.testing.assert_array_equal(loaded(inputs), expected)
         loaded.load_weights(tmp_path / "model.weights.h5")

@@ -50,4 +50,5 @@ def test_sources_alone_have_empty_prompts():
     sources = TEXTS["encoder_text"]
     expected = preprocessor.generate_preprocess({"encoder_text": sources, "decoder_text": [""] * 3})
     checks.same(preprocessor.generate_preprocess(sources), expected)
-    checks.same(preprocessor.generate_preprocess(tf.constant(sources)), expected)
+    for x in (tf.constant(sources), tuple(sources)):
+        checks.same(preprocessor.generate_preprocess(x), expected)

@@ -150,6 +150,7 @@ def test_lengths_are_rounded_up_for_few_programs(model):
 
 def test_no_sound(model):
     assert model.transcribe(np.zeros([1, 0], "float32")) == model.transcribe([b""]) == [""]
+    assert model.transcribe([]) == []
 
 
 @pytest.mark.slow

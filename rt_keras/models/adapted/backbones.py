@@ -5,9 +5,10 @@ import functools
 import keras
 import keras_hub
 
-from rt_keras.keras_internals import all_layers_of, part_of
+from rt_keras.keras_internals import all_layers_of, part_of, policy_inside
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.saved_arguments import policy_of_all
 from rt_keras.models.adapted.adaptation import adaptation_of
 from rt_keras.models.adapted.architectures import (
     ARCHITECTURES,
@@ -130,7 +131,8 @@ class AdaptedBackbone(KeptArguments):
         return super().from_config(config)
 
     def get_config(self):
-        config = super().get_config()
+        with policy_inside(self, policy_of_all(self)):
+            config = super().get_config()
         return {
             **config,
             **left_out(self, config),
