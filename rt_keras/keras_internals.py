@@ -132,13 +132,11 @@ def without_autocast():
 
 
 @contextlib.contextmanager
-def policy_inside(layer, policy):
-    """Gives a layer another dtype policy inside this context, and none of the layers in it.
+def policy_inside(layer, saved):
+    """Gives a layer, for what KerasHub saves of it, a serialized dtype policy in this context."""
+    from keras import dtype_policies
 
-    A configuration that KerasHub makes of a quantized backbone then keeps the policies of its
-    layers, where its own refers to the global one and takes the names from those of the layers.
-    """
-    before, layer._dtype_policy = layer._dtype_policy, policy
+    before, layer._dtype_policy = layer._dtype_policy, dtype_policies.deserialize(saved)
     try:
         yield
     finally:

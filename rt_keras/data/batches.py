@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
-
 
 def filled_batches(examples, batch_size):
     """Returns batches that contain each example once; the last batch is padded.
@@ -70,9 +68,7 @@ def prepared(batches, prepare):
 
 
 def check_at_least_one(**numbers):
-    """Raises a ValueError that names the first that is no whole number, or below 1; not None."""
+    """Raises a ValueError that names the first that is no whole number from 1 on; not for None."""
     for name, number in numbers.items():
-        if number is not None and not hasattr(number, "__index__"):
-            raise wrong_value(name, "a whole number", number)
-        if number is not None and number < 1:
-            raise ValueError(f"{name} must be at least 1. Received: {name}={number}")
+        if number is not None and not (hasattr(number, "__index__") and number >= 1):
+            raise ValueError(f"{name} must be at least 1. Received: {name}={number!r}")

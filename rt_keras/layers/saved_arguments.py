@@ -113,15 +113,10 @@ def saved_dtype(layer):
     >>> list(saved_dtype(layer)["config"]["policy_map"])
     ['attention/query']
     """
-    return keras.dtype_policies.serialize(policy_of_all(layer))
-
-
-def policy_of_all(layer):
-    """Returns the dtype policy of a layer, a `DTypePolicyMap` if layers inside are quantized."""
     policy = layer.dtype_policy
     if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         inside = all_layers_of(layer)
         quantized = {x.path: x.dtype_policy for x in inside if x.quantization_mode is not None}
         if quantized:
             policy = keras.dtype_policies.DTypePolicyMap(policy, quantized)
-    return policy
+    return keras.dtype_policies.serialize(policy)

@@ -11,7 +11,7 @@ from rt_keras.layers import Dropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.normalization import normalized
 from rt_keras.layers.own_layers import with_own_layers
-from rt_keras.layers.saved_arguments import policy_of_all
+from rt_keras.layers.saved_arguments import saved_dtype
 from rt_keras.layers.transformer_block import refuse_unused
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import Loadable
@@ -176,7 +176,7 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
         return normalized(self.layer_norm, x)
 
     def get_config(self):
-        with policy_inside(self, policy_of_all(self)):
+        with policy_inside(self, saved_dtype(self)):
             config = super().get_config()
         return {
             **config,

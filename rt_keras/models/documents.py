@@ -3,8 +3,11 @@
 import contextlib
 import contextvars
 
+import tensorflow as tf
+
 from rt_keras.models.generation import as_tensor
-from rt_keras.ops.documents import without_leading_padding
+from rt_keras.ops.blocks import size
+from rt_keras.ops.documents import number_documents, of_document, positions_in_documents
 
 # Inputs of a call that are not those of the functional model.
 OF_DOCUMENTS = "segment_ids", "positions"
@@ -34,6 +37,10 @@ def have_documents(inputs):
 
 
 def segments_of(inputs):
-    """Returns the segment ids of inputs, in which documents begin with their first tokens."""
-    ids = as_tensor("segment_ids", inputs["segment_ids"], inputs["token_ids"].shape)
-    return without_leading_padding(ids, inputs["padding_mask"])
+    """Returns the segment ids of inputs; padding before a document's first token has its own."""
+    ids = inputs.get("segment_ids", tf.zeros_like(inputs["token_ids"]))
+    documents = number_documents(as_tensor("segment_ids", ids, inputs["token_ids"].shape))
+    position = positions_in_documents(documents)
+    of_tokens = tf.where(tf.cast(inputs["padding_mask"], tf.bool), position, size(position, 1))
+    first = of_document(tf.math.unsorted_segment_min, of_tokens, documents)
+    return 2 * documents + tf.cast(position >= first, tf.int32)

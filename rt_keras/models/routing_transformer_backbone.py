@@ -3,7 +3,6 @@
 import functools
 
 import keras
-import tensorflow as tf
 
 from rt_keras.layers.document_caches import read_documents
 from rt_keras.models.decoder_backbone import DecoderBackbone
@@ -122,32 +121,19 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])
-        if "segment_ids" in inputs:
+        if have_documents(inputs):
             inputs = {**inputs, "segment_ids": segments_of(inputs)}
             return self._call_documents(**inputs, training=training)
-        if have_documents(inputs):
-            positions = tf.broadcast_to(inputs["positions"], tf.shape(inputs["token_ids"]))
-            return call_from_first_tokens(
-                lambda x: self._call_documents(**x, training=training),
-                {**inputs, "positions": positions},
-            )
         call = functools.partial(super().call, training=training, mask=mask)
         return call_from_first_tokens(call, inputs)
 
-    def _call_documents(
-        self, token_ids, padding_mask, segment_ids=None, positions=None, training=None
-    ):
+    def _call_documents(self, token_ids, padding_mask, segment_ids, positions=None, training=None):
         """Computes the outputs of documents that share rows, or have positions of their own."""
         if positions is None:
             positions = positions_in_documents(number_documents(segment_ids))
         x = self.embedding(token_ids, training=training, positions=positions)
-        return self._run_blocks(
-            x,
-            training=training,
-            padding_mask=padding_mask,
-            use_causal_mask=self.causal,
-            segment_ids=segment_ids,
-        )
+        masks = {"padding_mask": padding_mask, "use_causal_mask": self.causal}
+        return self._run_blocks(x, training=training, segment_ids=segment_ids, **masks)
 
     def check_length(self, length):
         """Raises a ValueError if a sequence has more positions than position embeddings.

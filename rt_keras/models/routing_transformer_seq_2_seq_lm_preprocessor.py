@@ -91,7 +91,10 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             encoder = no_tokens(rooms["encoder_text"], "encoder_")
             return encoder | no_tokens(rooms["decoder_text"], "decoder_")
         if isinstance(x, dict):
-            _check_pairs(texts, list(rooms))
+            shapes = [tf.convert_to_tensor(texts.get(name, [])).shape for name in rooms]
+            if not shapes[0].is_compatible_with(shapes[1]):
+                needed = "encoder_text and decoder_text must have one shape"
+                raise ValueError(f"{needed}. Received: {shapes[0]} and {shapes[1]}")
         for name, text in texts.items():
             # End of text precedes each text, and also follows that of the encoder.
             added = 2 if name == "encoder_text" else 1
@@ -110,13 +113,3 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             Inside a TensorFlow function, a string tensor of the exact bytes.
         """
         return strings_of_tokens(self.tokenizer, x["decoder_token_ids"], x["decoder_padding_mask"])
-
-
-def _check_pairs(texts, names):
-    """Raises a ValueError if a dictionary lacks texts or has unequal numbers of them."""
-    if missing := [name for name in names if name not in texts]:
-        raise ValueError(f"inputs must have {' and '.join(names)}. Received: no {missing[0]}")
-    shapes = [tf.convert_to_tensor(texts[name]).shape for name in names]
-    if not shapes[0].is_compatible_with(shapes[1]):
-        received = " and ".join(map(str, shapes))
-        raise ValueError(f"{' and '.join(names)} must have one shape. Received: {received}")

@@ -37,27 +37,7 @@ def positions_in_documents(documents):
     [[0, 1, 0, 1, 2]]
     """
     places = tf.zeros_like(documents) + tf.range(size(documents, 1))
-    return places - _of_document(tf.math.unsorted_segment_min, places, documents)
-
-
-def without_leading_padding(segment_ids, mask):
-    """Returns segment ids in which each document begins with its first token.
-
-    Args:
-        segment_ids: int `[batch, length]`; see `number_documents`.
-        mask: bool or int `[batch, length]`, 0 for padding.
-
-    Returns:
-        int32 `[batch, length]`. Padding before the first token of a document has another id.
-
-    >>> without_leading_padding([[7, 7, 7, 8]], tf.constant([[0, 1, 1, 1]])).numpy().tolist()
-    [[0, 1, 1, 3]]
-    """
-    documents = number_documents(segment_ids)
-    position = positions_in_documents(documents)
-    of_tokens = tf.where(tf.cast(mask, tf.bool), position, size(documents, 1))
-    first = _of_document(tf.math.unsorted_segment_min, of_tokens, documents)
-    return 2 * documents + tf.cast(position >= first, tf.int32)
+    return places - of_document(tf.math.unsorted_segment_min, places, documents)
 
 
 def blocks_of_documents(documents, block_size, look_back):
@@ -95,7 +75,7 @@ def number_long_documents(documents, longest):
     [[0, 0, -1, 1, 1, 1]]
     """
     position = positions_in_documents(documents)
-    is_long = _of_document(tf.math.unsorted_segment_max, position, documents) >= longest
+    is_long = of_document(tf.math.unsorted_segment_max, position, documents) >= longest
     return tf.where(is_long, _count_up_to(is_long & (position == 0)) - 1, -1)
 
 
@@ -112,7 +92,7 @@ def _count_up_to(mask):
     return tf.cast((sums_before(ones) + ones)[:, 0, 0, :, 0], tf.int32)
 
 
-def _of_document(reduce, x, documents):
+def of_document(reduce, x, documents):
     """Reduces a number of each position over those of its document, `[batch, length]`."""
     batch, length = sizes(documents)
     rows = tf.range(batch)[:, None] * length + documents

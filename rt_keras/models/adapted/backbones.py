@@ -8,7 +8,7 @@ import keras_hub
 from rt_keras.keras_internals import all_layers_of, part_of, policy_inside
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.layers.head_group import HeadGroup
-from rt_keras.layers.saved_arguments import policy_of_all
+from rt_keras.layers.saved_arguments import saved_dtype
 from rt_keras.models.adapted.adaptation import adaptation_of
 from rt_keras.models.adapted.architectures import (
     ARCHITECTURES,
@@ -131,7 +131,7 @@ class AdaptedBackbone(KeptArguments):
         return super().from_config(config)
 
     def get_config(self):
-        with policy_inside(self, policy_of_all(self)):
+        with policy_inside(self, saved_dtype(self)):
             config = super().get_config()
         return {
             **config,
