@@ -31,7 +31,7 @@ def stream(model, prompt, max_length=None, stop_token_ids="auto"):
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted causal language model, with a
             preprocessor, compiled with the sampler to use.
-        prompt: string.
+        prompt: string, or bytes that need not be UTF-8 if the tokenizer reads them.
         max_length: int, maximum number of tokens, including the prompt and its start token.
             Defaults to the preprocessor's `sequence_length`.
         stop_token_ids: ids that end the text, which contains the first of them unless it is a
@@ -63,7 +63,8 @@ def stream(model, prompt, max_length=None, stop_token_ids="auto"):
     # KerasHub's preprocessors would truncate it in silence.
     added = len(start_tokens(model.preprocessor))
     limit = max_length or model.preprocessor.sequence_length
-    check_texts("prompt", prompt, model.preprocessor.tokenizer, limit, added)
+    texts = [prompt] if isinstance(prompt, bytes) else prompt
+    check_texts("prompt", texts, model.preprocessor.tokenizer, limit, added)
     inputs = model.preprocessor.generate_preprocess([prompt], sequence_length=max_length)
     tokens = tf.cast(inputs["token_ids"], tf.int32)
     width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))
