@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.keys import wrong_value
 from rt_keras.ops.blocks import pad_axis, size
+from rt_keras.ops.decode import where_counted
 from rt_keras.ops.documents import count_documents, number_documents, positions_in_documents
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
@@ -42,8 +43,8 @@ def read_documents(layer, inputs, cache, position, count, training, segment_ids,
         here = (pieces == piece) & is_real
         before, found = leading_padding(here), tf.reduce_sum(tf.cast(here, tf.int32), axis=1)
         start = tf.gather(positions, before, batch_dims=1)
-        begins = (start == 0) & (found > 0)
-        cache = tf.nest.map_structure(lambda x, y: _where_rows(begins, x, y), empty, cache)
+        begun = tf.where(start == 0, found, 0)
+        cache = tf.nest.map_structure(lambda x, y: where_counted(begun, x, y), empty, cache)
         chunk = roll_rows(inputs, -before)
         chunk = chunk if reads_chunks else chunk[:, :1]
         output, cache = layer.call_with_cache(chunk, cache, start, count=found)
@@ -70,8 +71,3 @@ def _empty_like(cache, short):
     if isinstance(cache, tuple):
         return tuple(map(_empty_like, cache, short))
     return tf.zeros_like(cache) if short is None or short.shape != cache.shape else short
-
-
-def _where_rows(mask, empty, kept):
-    """Returns the rows of an empty cache where a mask `[batch]` is True, else those of another."""
-    return tf.where(tf.reshape(mask, [-1] + [1] * (kept.shape.rank - 1)), empty, kept)
