@@ -66,7 +66,7 @@ def _load_reader(args):
     """Loads the reader with its sampler, and checks that it can read questions and passages."""
     import keras_hub
 
-    from rt_keras.models.routing_transformer_reader_preprocessor import tokens_to_answer
+    from rt_keras.models.retrieval.reader_preprocessor import tokens_to_answer
 
     reader = options.load_that("--model", args.model, "answer", "a reader")
     options.check_range(args, "top_p", 0, 1)

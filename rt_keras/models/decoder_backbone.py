@@ -13,9 +13,9 @@ from rt_keras.layers.normalization import normalized
 from rt_keras.layers.own_layers import with_own_layers
 from rt_keras.layers.saved_arguments import saved_dtype
 from rt_keras.layers.transformer_block import refuse_unused
+from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import Loadable
-from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.shared_blocks import new_caches
 from rt_keras.models.transformer_blocks import (
     config_of_groups,

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from rt_keras.models.contrastive import shorter
 from rt_keras.models.generation import stop_tokens
+from rt_keras.models.retrieval.contrastive import shorter
 from rt_keras.serving import checks
 from rt_keras.serving.served_tokenizer import served_tokenizer
 from rt_keras.serving.signatures import SAMPLING, checked_sampler, checked_texts

@@ -8,11 +8,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from rt_keras import files
 from rt_keras.keras_internals import traced_for_saving
 from rt_keras.keys import wrong_value
-from rt_keras.models.contrastive import Contrastive
-from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
-from rt_keras.models.routing_transformer_reader import RoutingTransformerReader
-from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
-from rt_keras.models.routing_transformer_speech_recognizer import RoutingTransformerSpeechRecognizer
+from rt_keras.models.image.image_lm import RoutingTransformerImageLM
+from rt_keras.models.retrieval.contrastive import Contrastive
+from rt_keras.models.retrieval.reader import RoutingTransformerReader
+from rt_keras.models.seq_2_seq.seq_2_seq_lm import RoutingTransformerSeq2SeqLM
+from rt_keras.models.speech.speech_recognizer import RoutingTransformerSpeechRecognizer
 from rt_keras.models.stateful import why_not_stateful
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.image_completion import completing_function

@@ -9,7 +9,7 @@ import weakref
 import tensorflow as tf
 
 from rt_keras.models.adapted.tokenizers import BytePairs, adapted_tokenizer
-from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
+from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
 
 SEPARATORS = set("\t\r\n")
 # Otherwise, TensorFlow would inline the calls of a function in each function that calls it.

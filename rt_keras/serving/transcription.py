@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from rt_keras.data.wav import LOWEST_RATE, SAMPLING_RATE, decode_wavs, resample
-from rt_keras.models.routing_transformer_speech_recognizer import BLANK
-from rt_keras.models.sound_windows import join_windows, windows_of_sounds
+from rt_keras.models.speech.sound_windows import join_windows, windows_of_sounds
+from rt_keras.models.speech.speech_recognizer import BLANK
 from rt_keras.serving import checks
 from rt_keras.serving.served_tokenizer import served_tokenizer
 

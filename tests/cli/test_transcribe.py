@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from tests.cli.checks import assert_one_line
-from tests.models.test_routing_transformer_speech_recognizer import make_model
+from tests.models.speech.test_speech_recognizer import make_model
 
 CHIRP = 0.5 * np.sin(np.arange(24_000, dtype="float32") ** 2 / 2e4)
 

@@ -11,13 +11,11 @@ from rt_keras.layers import LocalHeads, TransformerBlock
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.serving import export_saved_model
 from tests.layers.checks import close, random
-from tests.models import (
-    checks,
-    test_routing_transformer_image_backbone,
-    test_routing_transformer_seq_2_seq_backbone,
-    test_routing_transformer_speech_backbone,
-)
-from tests.models.test_routing_transformer_causal_lm import decoded
+from tests.models import checks
+from tests.models.causal_lm.test_causal_lm import decoded
+from tests.models.image import test_image_backbone
+from tests.models.seq_2_seq import test_seq_2_seq_backbone
+from tests.models.speech import test_speech_backbone
 from tests.serving import served
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
@@ -209,9 +207,9 @@ def test_each_block_and_residual_has_a_layer_of_its_own():
 
 def test_every_backbone(tmp_path):
     options = {"feed_forward": network(), "intermediate_dim": None, "normalization": Scale()}
-    seq_2_seq = test_routing_transformer_seq_2_seq_backbone
-    images = test_routing_transformer_image_backbone
-    speech = test_routing_transformer_speech_backbone
+    seq_2_seq = test_seq_2_seq_backbone
+    images = test_image_backbone
+    speech = test_speech_backbone
     for backbone, x in (
         (seq_2_seq.make_backbone(num_layers=1, **options), seq_2_seq.make_inputs()),
         (images.make_backbone(num_layers=1, **options), images.random_inputs()),

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.models import contrastive
+from rt_keras.models.retrieval import contrastive
 from tests.conftest import made_once
-from tests.models import test_chunked_loss, test_contrastive, test_stateful, test_training
+from tests.models import test_chunked_loss, test_stateful, test_training
+from tests.models.retrieval import test_contrastive
 from tests.models.test_training import assert_equal
 from tests.processes import found_on_two_replicas
 
@@ -17,7 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*nothing upd
 REPLICAS = """
 import keras
 from rt_keras.layers.dropout import draw_seed
-from tests.models import test_chunked_loss, test_contrastive, test_stateful, test_training
+from tests.models import test_chunked_loss, test_stateful, test_training
+from tests.models.retrieval import test_contrastive
 
 def trained(module, **options):
     with strategy.scope():

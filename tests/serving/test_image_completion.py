@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.serving import completing_function, export_saved_model
-from tests.models import test_routing_transformer_image_lm
-from tests.models.test_routing_transformer_image_lm import SHAPE
+from tests.models.image import test_image_lm
+from tests.models.image.test_image_lm import SHAPE
 from tests.serving.served import by_command
 from tests.serving.server import serving
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 def make_model(jit_compile=True, vocabulary_size=256, **changes):
     options = {"vocabulary_size": vocabulary_size, "dtype": "float32", **changes}
-    model = test_routing_transformer_image_lm.make_model(**options)
+    model = test_image_lm.make_model(**options)
     model.compile(jit_compile=jit_compile)
     return model
 

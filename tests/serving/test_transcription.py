@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.data import ByteTokenizer
 from rt_keras.data.wav import encode_wav
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
-from tests.models.test_routing_transformer_speech_recognizer import make_model, make_preprocessor
+from tests.models.speech.test_speech_recognizer import make_model, make_preprocessor
 from tests.serving.served import by_command
 from tests.serving.server import serving
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalRoutingHeads
 from rt_keras.models import RoutingTransformerSeq2SeqLM, RoutingTransformerSeq2SeqLMPreprocessor
-from tests.models.test_routing_transformer_seq_2_seq_lm import make_backbone
+from tests.models.seq_2_seq.test_seq_2_seq_lm import make_backbone
 from tests.serving.served import by_command
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import keras
 
 from rt_keras import config_files, files
 from rt_keras.convert.t2t import heads as t2t
-from rt_keras.models.routing_transformer_image_embedding import sides
+from rt_keras.models.image.image_embedding import sides
 
 FOLDER = Path(__file__).parent
 # The hyperparameters and their defaults.

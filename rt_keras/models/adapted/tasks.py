@@ -3,12 +3,12 @@
 import keras
 import keras_hub
 
+from rt_keras.models.adapted.adapted_causal_lm import AdaptedCausalLM
+from rt_keras.models.adapted.adapted_seq_2_seq_lm import AdaptedSeq2SeqLM
+from rt_keras.models.adapted.adapted_text_embedder import AdaptedTextEmbedder
 from rt_keras.models.adapted.backbones import BACKBONES
-from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
 from rt_keras.models.adapted.quantized import Quantized
 from rt_keras.models.adapted.saving import SavedWhole
-from rt_keras.models.adapted.seq_2_seq_lm import AdaptedSeq2SeqLM
-from rt_keras.models.adapted.text_embedder import AdaptedTextEmbedder
 
 # Additional base classes of adapted tasks, by KerasHub class.
 MIXINS = {

@@ -1,7 +1,7 @@
 """The task of KerasHub's language models with heads of this package."""
 
 from rt_keras import data as data_lib
-from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
+from rt_keras.models.adapted.adapted_causal_lm import AdaptedCausalLM
 from rt_keras.models.generation import check_texts, start_tokens
 from rt_keras.training.tasks.adapted_task import AdaptedTask
 from rt_keras.training.tasks.causal_lm import CausalLMTask

@@ -8,7 +8,7 @@ from rt_keras import extras, models
 from rt_keras.data import speech
 from rt_keras.data.batches import filled_batches
 from rt_keras.data.tokenizer import fingerprint
-from rt_keras.models.routing_transformer_speech_recognizer import (
+from rt_keras.models.speech.speech_recognizer import (
     CTCLoss,
     decode_labels,
     texts_of_labels,

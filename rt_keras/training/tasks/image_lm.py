@@ -7,7 +7,7 @@ import tensorflow as tf
 from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data.images import SETS
-from rt_keras.models.routing_transformer_image_embedding import sides
+from rt_keras.models.image.image_embedding import sides
 from rt_keras.training.tasks.task import Task, batch_spec, bits
 
 # The number of values that a channel can have.

@@ -10,7 +10,12 @@ from rt_keras.data import question_answers
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
 from rt_keras.data.question_passages import retrieval_pairs
-from rt_keras.models.contrastive import InBatchLoss, found_in_batch, pair_inputs, scores_of_batch
+from rt_keras.models.retrieval.contrastive import (
+    InBatchLoss,
+    found_in_batch,
+    pair_inputs,
+    scores_of_batch,
+)
 from rt_keras.training.tasks.task import batch_spec, label_nats
 from rt_keras.training.tasks.text_task import TextTask
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.models.contrastive import InBatchLoss
+from rt_keras.models.retrieval.contrastive import InBatchLoss
 from rt_keras.training import experiment
 from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config

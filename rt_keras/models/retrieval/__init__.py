@@ -1,0 +1,1 @@
+"""Models of questions and passages, and encoders."""

@@ -1,0 +1,313 @@
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.data import ByteTokenizer
+from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads, StridedHeads
+from rt_keras.models import RoutingTransformerCausalLM
+from rt_keras.models import RoutingTransformerCausalLMPreprocessor as Preprocessor
+from rt_keras.models.causal_lm import causal_lm
+from tests.models import checks
+from tests.models.checks import greedy
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
+
+
+def make_model(preprocessor=None, loss_chunk_size=None, **changes):
+    backbone = checks.make_backbone(**changes)
+    return RoutingTransformerCausalLM(backbone, preprocessor, loss_chunk_size)
+
+
+def mixed():
+    """Heads of every way to choose keys that decodes with a cache."""
+    relative = {"max_relative_distance": 3}
+    return [
+        LocalHeads(1, 4, **relative),
+        RoutingHeads(1, 3, 4, num_probes=2),
+        RoutingHeads(1, 3, 4, share_qk=True, **relative),
+        FullHeads(1, **relative),
+        StridedHeads(1, 3),
+    ]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Works on token ids."""
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def text_model():
+    """Works on strings."""
+    preprocessor = Preprocessor(ByteTokenizer(), sequence_length=8)
+    model = make_model(preprocessor, loss_chunk_size=7, vocabulary_size=258, num_layers=1)
+    model.compile(sampler="greedy", run_eagerly=True)
+    return model
+
+
+def test_logits_are_those_of_the_tied_embedding(model):
+    inputs = checks.inputs(checks.random_tokens(2, 9), lengths=[9, 5])
+    embeddings = np.asarray(model.backbone.token_embedding.embeddings)
+    expected = np.asarray(model.backbone(inputs)) @ embeddings.T
+    logits = model(inputs)
+    assert logits.shape == (2, 9, checks.VOCABULARY)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    assert make_model(dtype="mixed_bfloat16", num_layers=1)(inputs).dtype == "float32"
+
+
+@pytest.mark.parametrize("lengths", [[9, 0, 4], [0, 0, 0]])
+def test_rows_of_padding_are_finite(lengths):
+    groups = [*mixed(), RoutingHeads(1, 3, 4, assignment="balanced")]
+    model = make_model(num_layers=1, head_groups=groups, key_dim=4)
+    inputs = checks.inputs(checks.random_tokens(3, 9), lengths)
+    weights = inputs["padding_mask"].astype("float32")
+    with tf.GradientTape() as tape:
+        logits = model(inputs, training=True)
+        loss = model.compute_loss(inputs, inputs["token_ids"], logits, weights)
+    gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+    for tensor in (logits, loss, *gradients):
+        assert np.all(np.isfinite(tf.convert_to_tensor(tensor)))
+
+
+# Files.
+
+
+def test_a_file_and_a_preset_keep_the_model(text_model, tmp_path):
+    inputs = text_model.preprocessor(["some text", ""])[0]
+    cls = keras_hub.models.CausalLM
+    loaded = checks.check_files(text_model, lambda model: model(inputs), tmp_path, cls=cls)
+    assert type(loaded.preprocessor) is Preprocessor
+    assert loaded.preprocessor.sequence_length == 8 and loaded.loss_chunk_size == 7
+
+
+@pytest.mark.slow
+def test_an_exported_model_serves_any_length(model, tmp_path):
+    model.export(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    for length in (5, 12):
+        inputs = checks.inputs(checks.random_tokens(2, length), lengths=[length, 3])
+        found = loaded.serve({name: tf.constant(x) for name, x in inputs.items()})
+        assert checks.largest_difference(found, model(inputs)) <= 1e-5
+
+
+# Generation.
+
+
+@pytest.fixture(scope="module")
+def writer():
+    """A model of one block whose next token depends strongly on all preceding tokens."""
+    model = make_model(num_layers=1, hidden_dim=16)
+    for weight in model.trainable_variables:
+        if weight.path.endswith(("kernel", "relative_embeddings")):
+            weight.assign(5 * weight)
+    return model
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    """Prompts of lengths 1, 3, 6 and 9, the maximum, which other tokens follow."""
+    found = checks.inputs(checks.random_tokens(4, 9, seed=3), lengths=[1, 3, 6, 9])
+    return {**found, "token_ids": np.where(found["padding_mask"], found["token_ids"], 7)}
+
+
+@pytest.fixture(scope="module")
+def continuations(writer, prompts):
+    lengths = prompts["padding_mask"].sum(-1)
+    found = [greedy(writer, row[:n], 9) for row, n in zip(prompts["token_ids"], lengths)]
+    assert all(len(set(tokens)) > 4 for tokens in found)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_greedy_continuations_equal_recomputation(writer, prompts, continuations, jit_compile):
+    writer.compile(sampler="greedy", jit_compile=jit_compile)
+    found = writer.generate(prompts, stop_token_ids=None)
+    assert found["token_ids"].tolist() == continuations
+    assert found["padding_mask"].all()
+    assert not checks.routing_heads(writer.backbone)[0].member_counts.numpy().any()
+
+
+def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):
+    # The token also occurs in the prompt, where it does not stop generation.
+    stop = continuations[1][5]
+    tokens = {**prompts, "token_ids": prompts["token_ids"].copy()}
+    tokens["token_ids"][3, :] = stop
+    writer.compile(sampler="greedy", run_eagerly=True)
+    found = writer.generate(tokens, stop_token_ids=[stop, checks.VOCABULARY + 1])
+    for row, n in enumerate((1, 3, 6)):
+        new = continuations[row][n:]
+        end = n + new.index(stop) + 1 if stop in new else 9
+        assert found["token_ids"][row, :end].tolist() == continuations[row][:end]
+        assert found["padding_mask"][row].tolist() == [i < end for i in range(9)]
+    assert found["padding_mask"][3].all()
+    assert not found["padding_mask"].all()
+    # It ends when all rows have.
+    tokens = {name: x[:1] for name, x in prompts.items()}
+    found = writer.generate(tokens, stop_token_ids=[continuations[0][1]])
+    assert found["token_ids"][0, :2].tolist() == continuations[0][:2]
+    assert found["padding_mask"][0].tolist() == [True, True] + [False] * 7
+
+
+@pytest.mark.slow
+def test_text_follows_end_of_text_and_its_prompt_can_be_stripped(text_model):
+    tokenizer = text_model.preprocessor.tokenizer
+    end, texts = tokenizer.end_token_id, []
+    for prompt in ("", "ab"):
+        tokens = [end, *map(int, tokenizer(prompt))]
+        expected = greedy(text_model, tokens, 8)
+        new = expected[len(tokens) :]
+        if end in new:
+            expected = expected[: len(tokens) + new.index(end)]
+        expected = bytes(token - 2 for token in expected if token > 1)
+        texts.append(expected.decode("utf-8", errors="replace"))
+        assert text_model.generate(prompt) == texts[-1]
+    assert text_model.generate(["", "ab"], strip_prompt=True) == [texts[0], texts[1][2:]]
+
+
+# Decoding with a cache.
+
+
+CACHED = {
+    "all options of a block": {
+        "shift_tokens": True,
+        "normalize_first": False,
+        "conv_kernel_size": [3, None],
+        "max_sequence_length": 24,
+        "embedding_dim": 6,
+    },
+    "sines": {"sinusoidal_positions": True},
+}
+
+
+def decoded(model, tokens, count):
+    """The logits from position `count`, one position at a time."""
+    length, outputs = tokens.shape[1], []
+    _, cache = model.prefill(tokens[:, : count + 2], count, length)
+    for position in range(count, length):
+        here = tf.constant(tokens[:, position, None])
+        logits, _, cache = model.call_with_cache(here, cache, tf.constant(position))
+        outputs.append(logits)
+    return np.concatenate(outputs, axis=1)
+
+
+def in_chunks(model, tokens, ends, step=None):
+    """The logits of chunks that end at these positions."""
+    step = step or model.call_with_cache
+    cache, outputs = model.new_cache(len(tokens), tokens.shape[1]), []
+    for start, end in zip([0, *ends], ends):
+        logits, _, cache = step(tf.constant(tokens[:, start:end]), cache, tf.constant(start))
+        outputs.append(logits)
+    return np.concatenate(outputs, axis=1)
+
+
+@pytest.mark.parametrize(
+    "changes", [pytest.param(x, marks=pytest.mark.slow if "block" not in x else ()) for x in CACHED]
+)
+def test_logits_of_one_position_at_a_time_and_of_chunks(changes):
+    model = make_model(**CACHED[changes], dtype="float64")
+    tokens = checks.random_tokens(2, 16)
+    expected = model(checks.inputs(tokens))
+    # Sines are computed in float32.
+    tolerance = 1e-6 if model.backbone.sinusoidal_positions else 1e-10
+    checks.same(decoded(model, tokens, 9), expected[:, 9:], tolerance)
+    checks.same(in_chunks(model, tokens, [5, 6, 13, 16]), expected, tolerance)
+
+
+# Greedy continuations are compared with recomputation above. Other random samplers differ from
+# "top p" only in their use of the logits.
+@pytest.mark.parametrize(
+    "sampler",
+    ["top p", *(pytest.param(x, marks=pytest.mark.slow) for x in ("beam", "contrastive"))],
+)
+def test_samplers_get_the_same_logits_as_with_recomputation(writer, prompts, sampler, monkeypatch):
+    def generate(inputs):
+        given = checks.SAMPLERS[sampler]()
+        return writer.generate_step(inputs, sampler=given)["token_ids"].numpy().tolist()
+
+    found = generate(prompts)
+    assert writer.cached_decoding
+    # A prompt continues in a batch as it does alone; a random sampler draws for each row.
+    if sampler != "top p":
+        assert found[1:2] == generate({name: x[1:2] for name, x in prompts.items()})
+    monkeypatch.setattr(RoutingTransformerCausalLM, "cached_decoding", False)
+    assert found == generate(prompts)
+    if sampler == "top p":
+        assert len(set(found[0])) > 3
+
+
+@pytest.mark.slow
+def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
+    model = make_model(num_layers=1, head_groups=[LocalHeads(1, 4)])
+    model.compile(sampler="greedy", jit_compile=False)
+    lengths = []
+    prefill = model.prefill
+
+    def counted(token_ids, *args):
+        lengths.append(token_ids.shape[1])
+        return prefill(token_ids, *args)
+
+    monkeypatch.setattr(model, "prefill", counted)
+    tokens = checks.random_tokens(2, 140)
+    for shortest, traced in ((1, [64]), (64, [64]), (65, [64, 128]), (129, [64, 128, 256])):
+        model.generate(checks.inputs(tokens, [shortest, 139]), stop_token_ids=None)
+        assert lengths == traced
+
+
+@pytest.mark.slow
+def test_other_heads_recompute_each_prefix(prompts):
+    heads = [RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True)]
+    model = make_model(head_groups=heads, dtype="float64", num_layers=1)
+    assert not model.cached_decoding
+    found = model.generate_step(prompts, sampler=checks.SAMPLERS["greedy"]())["token_ids"].numpy()
+    for row, n in enumerate((1, 3, 6)):
+        assert found[row].tolist() == greedy(model, prompts["token_ids"][row, :n], 9)
+    with pytest.raises(ValueError, match="depends on the whole sequence"):
+        model.new_cache(1, 9)
+
+
+@pytest.mark.parametrize(
+    "mask, message",
+    [
+        ([[1, 1, 0], [0, 0, 0]], "row 1 is an empty prompt. .* such as end-of-text"),
+        ([[1, 0, 1], [1, 1, 1]], "row 0 has padding inside its prompt"),
+    ],
+)
+def test_prompts_that_cannot_be_continued(writer, mask, message):
+    mask = np.array(mask)
+    with pytest.raises(ValueError, match=f"padding_mask: {message}"):
+        writer.generate({"token_ids": mask, "padding_mask": mask}, stop_token_ids=None)
+
+
+def test_more_tokens_than_positions(prompts):
+    full = make_model(head_groups=[FullHeads(1)])
+    with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=13"):
+        full.call_with_cache(tf.ones([2, 3], tf.int32), full.new_cache(2, 12), 11)
+    with pytest.raises(ValueError, match="max_sequence_length=8 positions.*Received: length 9"):
+        make_model(max_sequence_length=8).generate(prompts, stop_token_ids=None)
+
+
+def test_empty_batches_and_sequences():
+    options = {"shift_tokens": True, "num_layers": 1, "max_sequence_length": 8, "key_dim": 4}
+    model = make_model(head_groups=mixed(), **options)
+    for shape in ((0, 5), (2, 0), (0, 0)):
+        inputs = {name: np.ones(shape, "int32") for name in ("token_ids", "padding_mask")}
+        assert model(inputs).shape == (*shape, checks.VOCABULARY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounded", [True, False])
+def test_long_prompts_are_read_in_chunks_if_the_heads_allow_it(monkeypatch, bounded):
+    heads = [LocalRoutingHeads(1, 4, 3, 4), LocalHeads(1, 4) if bounded else FullHeads(1)]
+    model = make_model(head_groups=heads, shift_tokens=True, num_layers=1)
+    model.compile(sampler="greedy", run_eagerly=True)
+    inputs = checks.inputs(checks.random_tokens(2, 16), [11, 14])
+    expected = model.generate(inputs, stop_token_ids=None)
+    monkeypatch.setattr(causal_lm, "PROMPT_CHUNK", 4)
+    found = model.generate(inputs, stop_token_ids=None)
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
+    model.compile(sampler="contrastive", run_eagerly=True)
+    if bounded:
+        with pytest.raises(ValueError, match="A ContrastiveSampler .* at most 4 tokens"):
+            model.generate(inputs, stop_token_ids=None)
