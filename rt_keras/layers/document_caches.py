@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.keys import wrong_value
 from rt_keras.ops.blocks import pad_axis, size
-from rt_keras.ops.decode import where_counted
+from rt_keras.ops.caches import where_counted
 from rt_keras.ops.documents import count_documents, number_documents, positions_in_documents
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 

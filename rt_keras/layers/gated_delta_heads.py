@@ -9,8 +9,8 @@ from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.caches import like
 from rt_keras.ops.convolution import causal_convolution, last_vectors
-from rt_keras.ops.decode import like
 from rt_keras.ops.gated_delta import gated_delta_rule
 from rt_keras.ops.gated_delta_decode import gated_delta_step
 

@@ -10,9 +10,8 @@ from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.layers.each_document import attend_to_each
 from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
 from rt_keras.layers.saved_arguments import arguments_of
-from rt_keras.ops.blocks import repeat_heads
+from rt_keras.ops.blocks import of_one_length, repeat_heads
 from rt_keras.ops.global_tokens import global_attention
-from rt_keras.ops.lengths import of_one_length
 
 
 class HeadGroup(CachedHeads, keras.layers.Layer):

@@ -13,7 +13,7 @@ from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.layers.saved_arguments import with_layers
 from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import size
-from rt_keras.ops.decode import pad_to
+from rt_keras.ops.caches import pad_to
 
 
 def _of_all(name):

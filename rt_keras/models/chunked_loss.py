@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from rt_keras.keras_internals import is_training
 from rt_keras.models.training import ModelCall, Training
-from rt_keras.ops.chunks import LOGITS_AT_ONCE
-from rt_keras.ops.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.slices import LOGITS_AT_ONCE
 
 
 class ChunkedLoss(Training):

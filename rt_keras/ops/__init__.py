@@ -15,20 +15,20 @@ from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import from_blocks, to_blocks
 from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.clustered import clustered_attention
-from rt_keras.ops.cross_entropy import chunked_cross_entropy
-from rt_keras.ops.ctc import ctc_loss
+from rt_keras.ops.content_blocks.attend import selected_blocks_attention
 from rt_keras.ops.first_tokens import first_tokens_attention
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.gated_delta import gated_delta_rule
 from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.local import local_attention
+from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.losses.ctc import ctc_loss
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.random import random_attention
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
-from rt_keras.ops.selected_blocks import selected_blocks_attention
 from rt_keras.ops.strided import strided_attention
 
 __all__ = [

@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size, sizes
+from rt_keras.ops.blocks import fold_heads, size, sizes
 from rt_keras.ops.devices import runs_on_cpu_kernels
 
 # Replaces minus infinity, because the difference of two masked logits would be NaN.
@@ -152,6 +152,64 @@ def _sum_of_shares(shares, *outputs):
         return tf.stack(of_shares, axis=-1), *[part * upstream for part in parts]
 
     return tf.add_n([part * x for part, x in zip(parts, outputs)]), gradients
+
+
+def attend_step(
+    query,
+    key,
+    value,
+    allowed,
+    distance,
+    *,
+    causal=True,
+    relative_embeddings=None,
+    return_logsumexp=False,
+):
+    """Computes the attention of one or more queries at the same position to cached keys.
+
+    ```
+    output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth)) value_j
+    ```
+
+    where r_j is the relative embedding of key j's distance. Each key head serves heads / key_heads
+    consecutive query heads.
+
+    Args:
+        query: `[batch, heads, queries, depth]`.
+        key: `[batch, key_heads, keys, depth]`.
+        value: `[batch, key_heads, keys, value_depth]`.
+        allowed: bool, broadcastable to `[batch, heads, queries, keys]`; with fewer `key_heads` than
+            heads, the same for all heads and queries.
+        distance: int `[keys]`, `[batch, 1, keys]` or `[batch, heads, keys]`, from the query back to
+            each key. Only needed with `relative_embeddings`; else it may be None.
+        causal: bool, whether all allowed distances are at least 0. Defaults to True.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m, to which others
+            are clipped. None for no relative positions.
+        return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
+            False.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
+        `[batch, heads, queries]`.
+    """
+    query, bias = query * query.shape[-1] ** -0.5, None
+    if relative_embeddings is not None:
+        # Only the distances that can occur.
+        far = relative_embeddings.shape[1] // 2
+        first = 0 if causal else -far
+        row = tf.clip_by_value(distance, first, far) - first
+        if row.shape.rank > 1:
+            row = tf.broadcast_to(row, [size(query, 0), query.shape[1], size(row, 2)])
+        table = tf.cast(relative_embeddings[:, first + far :], query.dtype)
+        products = tf.einsum("bhqd,hrd->bhqr", query, table)
+        bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
+    heads, key_heads = query.shape[1], key.shape[1]
+    if bias is not None and key_heads != heads:
+        bias = fold_heads(bias, key_heads)
+    # Queries that share keys attend together, so that the keys are read once.
+    output, logsumexp = attend(fold_heads(query, key_heads), key, value, allowed, bias=bias)
+    output = fold_heads(output, heads)
+    return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
 
 
 def without_padding(output, logsumexp, query_mask):

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, move_axis, size
-from rt_keras.ops.chunks import smallest_divisor
 from rt_keras.ops.members import cluster_attention, top_members
+from rt_keras.ops.slices import smallest_divisor
 
 
 def balanced_attention(query, key, value, centroids, *, window_size, **options):

@@ -3,10 +3,9 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, attend, merge, merge_sets
-from rt_keras.ops.blocks import ceil_div, join_blocks, pad_axis, size, split_blocks
-from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.lengths import of_one_length
+from rt_keras.ops.blocks import ceil_div, join_blocks, of_one_length, pad_axis, size, split_blocks
 from rt_keras.ops.routing import nearest_centroid, prepare
+from rt_keras.ops.slices import over_heads
 
 # Maximum number of blocks merged pair by pair; more are merged in runs of this many.
 RUN_SIZE = 32

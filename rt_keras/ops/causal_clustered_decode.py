@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend, merge_sets
+from rt_keras.ops.attend import accumulation_dtype, attend, attend_step, merge_sets
 from rt_keras.ops.blocks import ceil_div, places_of_rows, size
-from rt_keras.ops.decode import attend_step, like, where_counted
-from rt_keras.ops.local_decode import add_position, keys_in_view, local_cache
+from rt_keras.ops.caches import like, where_counted
+from rt_keras.ops.local.cached import add_position, keys_in_view, local_cache
 from rt_keras.ops.routing import nearest_centroid, normalize, prepare
 
 

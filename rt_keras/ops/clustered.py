@@ -3,12 +3,19 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop, pair_logits, weighted_sums
-from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
-from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.blocks import (
+    ceil_div,
+    gather_rows,
+    join_blocks,
+    larger,
+    pad_axis,
+    size,
+    split_blocks,
+)
 from rt_keras.ops.hamming import hamming_groups, sums_of_groups
-from rt_keras.ops.lengths import larger
 from rt_keras.ops.members import at_members
 from rt_keras.ops.ranks import sort_by_cluster
+from rt_keras.ops.slices import over_heads
 
 # Number of queries of a group that attend to its top keys together.
 BLOCK_SIZE = 32

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import attend
 from rt_keras.ops.blocks import fold_heads, pad_axis, places_of_rows, size, take_places
-from rt_keras.ops.decode import pad_to, write_chunk
+from rt_keras.ops.caches import pad_to, write_chunk
 from rt_keras.ops.left_padding import leading_padding
 
 

@@ -1,22 +1,25 @@
-"""Full attention: every query against every key."""
+"""Full attention: every query against every key, in one pass, in chunks and in decode steps."""
 
 import tensorflow as tf
 
-from rt_keras.ops import chunks
-from rt_keras.ops.attend import accumulation_dtype, attend
+from rt_keras.ops import slices
+from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, attend_step, merge_sets
 from rt_keras.ops.blocks import (
     ceil_div,
+    fold_heads,
     join_blocks,
+    larger,
     move_axis,
+    places_of_rows,
     repeat_heads,
     size,
     sizes,
     split_blocks,
 )
+from rt_keras.ops.caches import check_position, from_rows, pad_to, write, write_chunk
+from rt_keras.ops.cpu_kernels import Spans, attend_to_spans
 from rt_keras.ops.devices import runs_on_cpu_kernels
-from rt_keras.ops.lengths import larger
 from rt_keras.ops.relative import window_bias
-from rt_keras.ops.spans import Spans, attend_to_spans
 
 
 def full_attention(
@@ -40,7 +43,7 @@ def full_attention(
     output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth)) value_j
     ```
 
-    Time is O(n²). Memory is bounded if shapes are static: at most `chunks.logits_at_once()` logits,
+    Time is O(n²). Memory is bounded if shapes are static: at most `slices.logits_at_once()` logits,
     or those of one query position, exist at once.
 
     Args:
@@ -116,7 +119,7 @@ def full_attention(
         dtype = value.dtype
         if return_logsumexp:
             dtype = dtype, accumulation_dtype(query.dtype)
-        found = chunks.map_chunks(attend_block, sliced, whole, dtype)
+        found = slices.map_slices(attend_block, sliced, whole, dtype)
     else:
         found = attend_block({name: x[0] for name, x in sliced.items()}, whole)
         found = tf.nest.map_structure(lambda x: x[None], found)
@@ -128,7 +131,7 @@ def _blocks_of_queries(batch, heads, length, keys):
     if not all(isinstance(x, int) for x in (batch, heads, length, keys)):
         return 1, larger(length, 1)
     logits_of_one = max(1, batch * heads * keys)
-    block_size = max(1, min(length, chunks.logits_at_once() // logits_of_one))
+    block_size = max(1, min(length, slices.logits_at_once() // logits_of_one))
     return max(1, ceil_div(length, block_size)), block_size
 
 
@@ -165,3 +168,216 @@ def _positions(query, keys, start):
     zero = tf.reduce_sum(tf.argmax(query[:1, :1, :1, :1], axis=-1, output_type=tf.int32))
     positions = tf.range(keys), start + tf.range(size(query, 2))
     return (tf.cast(zero + x, tf.float32) for x in positions)
+
+
+# Number of keys that the queries of a chunk attend to at once, in longer caches.
+KEYS_AT_ONCE = 1024
+
+
+def full_chunk(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    count=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
+    return_logsumexp=False,
+):
+    """Computes causal `full_attention` of a chunk, given the cache of earlier positions.
+
+    In caches of more than `KEYS_AT_ONCE` slots, keys are read in blocks up to the last position,
+    and the attention to each block is merged with that to the blocks before it. The number of
+    logits in memory therefore does not grow with the cache, and empty slots cost nothing. XLA
+    cannot compile the gradient of this loop.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        cache: the cache of `full_cache`, `full_step` or of the last chunk, with room for this one.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. Outputs of padding are undefined. Defaults to None, for no padding.
+        dropout, seed: see `full_attention`.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
+            False.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, or a pair of it and the logsumexp
+        `[batch, heads, length]`; and the cache with these positions added.
+
+    Raises:
+        ValueError: if the chunk is known to exceed the cache.
+
+    >>> from rt_keras.ops.full import full_cache
+    >>> x = tf.random.normal([1, 2, 9, 4])
+    >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
+    >>> rest = x[:, :, 4:]
+    >>> output, cache = full_chunk(rest, rest, rest, cache, 4)
+    >>> output.shape
+    TensorShape([1, 2, 5, 4])
+    """
+    length, room, heads = size(query, 2), size(cache["key"], 2), query.shape[1]
+    count = length if count is None else count
+    check_position(tf.reduce_max(position + count) - 1, room)
+    cache = write_chunk(cache, position, count, key=key, value=value)
+    query = query * query.shape[3] ** -0.5
+    own = places_of_rows(position, tf.range(length))
+    # The query heads of one key head become more queries of it: fewer and larger products.
+    key_heads = key.shape[1] if relative_embeddings is None and not dropout else heads
+
+    def attend_keys(first, number, start=0, seed=seed):
+        """Computes attention to some keys of the cache; those before `start` are masked."""
+        places = first + tf.range(number)
+        distance = own[:, :, None] - places
+        bias = None
+        if relative_embeddings is not None:
+            bias = _relative(query, relative_embeddings, distance)
+        allowed = ((distance >= 0) & (places >= start))[:, None]
+        output, logsumexp = attend(
+            fold_heads(query, key_heads),
+            repeat_heads(_some(cache["key"], first, number), key_heads),
+            repeat_heads(_some(cache["value"], first, number), key_heads),
+            tf.tile(allowed, [1, 1, heads // key_heads, 1]),
+            bias=bias,
+            dropout=dropout,
+            seed=seed,
+        )
+        return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
+
+    if not isinstance(room, int) or room <= KEYS_AT_ONCE:
+        found = attend_keys(0, room)
+    else:
+        filled = tf.minimum(tf.reduce_max(position + count), room)
+        found = _over_blocks(attend_keys, query, value.shape[3], room, filled, dropout, seed)
+    return found if return_logsumexp else found[0], cache
+
+
+def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
+    """Computes attention to the first `filled` keys, block by block."""
+    blocks = ceil_div(room, KEYS_AT_ONCE)
+    seeds = tf.random.split(seed, blocks) if dropout else None
+
+    def attend_block(number, *before):
+        start = number * KEYS_AT_ONCE
+        # The last block is as long as the others, and overlaps the previous one if needed.
+        first = tf.minimum(start, room - KEYS_AT_ONCE)
+        of_block = None if seeds is None else seeds[number]
+        found = attend_keys(first, KEYS_AT_ONCE, start, of_block)
+        return number + 1, *merge_sets(before, found, return_logsumexp=True)
+
+    shape = [size(query, axis) for axis in range(3)]
+    nothing = (
+        tf.zeros([*shape, value_depth], query.dtype),
+        tf.fill(shape, tf.constant(MASKED, accumulation_dtype(query.dtype))),
+    )
+    _, *found = tf.while_loop(
+        lambda number, *_: number * KEYS_AT_ONCE < filled,
+        attend_block,
+        (0, *nothing),
+        maximum_iterations=blocks,
+    )
+    return tuple(found)
+
+
+def _some(kept, first, number):
+    """Slices `number` slots of a cache, starting at `first`."""
+    shape = [size(kept, axis) for axis in range(4)]
+    return tf.slice(kept, [0, 0, first, 0], [*shape[:2], number, shape[3]])
+
+
+def _relative(query, embeddings, distance):
+    """Computes relative logits at distances `[batch or 1, queries, keys]`, equal for all heads."""
+    far = embeddings.shape[1] // 2
+    rows = tf.clip_by_value(distance, -far, far) + far
+    rows = tf.broadcast_to(rows, [size(query, 0), *(size(rows, axis) for axis in (1, 2))])
+    products = tf.einsum("bhqd,hrd->bqhr", query, tf.cast(embeddings, query.dtype))
+    return tf.transpose(tf.gather(products, rows, axis=3, batch_dims=2), [0, 2, 1, 3])
+
+
+def full_cache(key, value, *, max_length):
+    """Builds the cache of `full_step`: the keys and values of all positions.
+
+    Args:
+        key: `[batch, heads, length, depth]`, from the first position. Each step overwrites its own
+            position and ignores later ones.
+        value: `[batch, heads, length, value_depth]`.
+        max_length: int, maximum length of the sequence.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, max_length, ...]`.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> full_cache(x, x, max_length=9)["key"].shape
+    TensorShape([1, 2, 9, 4])
+    """
+    return {"key": pad_to(key, max_length), "value": pad_to(value, max_length)}
+
+
+def full_step(query, key, value, cache, position, *, count=None, **options):
+    """Computes causal `full_attention` of one position, given the cache of earlier ones.
+
+    Args:
+        query: `[batch, heads, 1, depth]`.
+        key: `[batch, heads, 1, depth]`.
+        value: `[batch, heads, 1, value_depth]`.
+        cache: the cache of `full_cache` or of the last step.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. Defaults to None, for no padding.
+        **options: `relative_embeddings` and `return_logsumexp` of `full_attention`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
+        the cache with this position added.
+
+    Raises:
+        ValueError: if the position is known to be outside of the cache.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
+    >>> last = x[:, :, 4:]
+    >>> output, cache = full_step(last, last, last, cache, 4)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    cache = add_kept(cache, position, key, value, count)
+    distance = from_rows(position, -tf.range(size(cache["key"], 2)))
+    allowed = distance[..., None, :] >= 0
+    return attend_step(query, cache["key"], cache["value"], allowed, distance, **options), cache
+
+
+def add_kept(cache, position, key, value, count):
+    """Adds a position to a cache of all positions, in rows where it is not padding."""
+    check_position(position, size(cache["key"], 2), count)
+    return write(cache, position, count, key=key, value=value)
+
+
+def full_cross_step(query, key, value, position, *, key_mask=None, **options):
+    """Computes `full_attention` of one position to another sequence.
+
+    Args:
+        query: `[batch, heads, queries, depth]`, any number of queries at the same position.
+        key: `[batch, heads, keys, depth]`.
+        value: `[batch, heads, keys, value_depth]`.
+        position: int scalar, the queries' position.
+        key_mask: bool `[batch, keys]`, False for padding; or None.
+        **options: `relative_embeddings` of `full_attention`.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> full_cross_step(x[:, :, :1], x, x, 7).shape
+    TensorShape([1, 2, 1, 4])
+    """
+    allowed = tf.ones([1, 1, 1, 1], tf.bool)
+    if key_mask is not None:
+        allowed = tf.cast(key_mask, tf.bool)[:, None, None]
+    distance = position - tf.range(size(key, 2))
+    return attend_step(query, key, value, allowed, distance, causal=False, **options)

@@ -3,8 +3,15 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
-from rt_keras.ops.lengths import larger, of_one_length
+from rt_keras.ops.blocks import (
+    ceil_div,
+    join_blocks,
+    larger,
+    move_axis,
+    of_one_length,
+    size,
+    split_blocks,
+)
 from rt_keras.ops.triangular import solve_unit_triangular
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.decode import where_counted
+from rt_keras.ops.caches import where_counted
 
 
 def gated_delta_step(query, key, value, state, *, log_decay, beta, count=None):

@@ -5,9 +5,8 @@ import typing
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge_sets
-from rt_keras.ops.blocks import gather_rows, size
+from rt_keras.ops.blocks import gather_rows, size, smaller
 from rt_keras.ops.full import full_attention
-from rt_keras.ops.lengths import smaller
 from rt_keras.ops.routing import normalize
 
 

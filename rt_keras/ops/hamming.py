@@ -3,8 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.lengths import larger
+from rt_keras.ops.blocks import ceil_div, larger, pad_axis, size, sizes
 
 # Bits in an integer.
 WORD = 32

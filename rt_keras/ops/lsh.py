@@ -14,8 +14,8 @@ from rt_keras.ops.blocks import (
     split_blocks,
     with_a_position,
 )
-from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.ranks import sort_by_cluster
+from rt_keras.ops.slices import over_heads
 
 # Subtracted from the logit of a query for itself, which then only counts if it sees no other key.
 SELF_PENALTY = 1e5

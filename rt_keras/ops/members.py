@@ -3,11 +3,10 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.chunks import chunks_of_blocks, over_blocks, over_heads, smallest_divisor
-from rt_keras.ops.lengths import smaller
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes, smaller
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.routing import logit_bound, normalize, prepare
+from rt_keras.ops.slices import over_blocks, over_heads, slices_of_blocks, smallest_divisor
 
 
 def cluster_attention(
@@ -71,7 +70,7 @@ def cluster_attention(
         "of_queries": members_of(query, query_mask),
         "of_keys": None if same else members_of(query if key is None else key, key_mask),
     }
-    chunks = smallest_divisor(num_clusters, chunks_of_blocks(query.shape[1], logits))
+    chunks = smallest_divisor(num_clusters, slices_of_blocks(query.shape[1], logits))
     return over_heads(
         lambda arguments: _attend(arguments, causal, in_order, dropout, chunks),
         activations,

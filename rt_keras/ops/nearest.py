@@ -10,13 +10,19 @@ import functools
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge_sets
-from rt_keras.ops.blocks import fold_heads, repeat_heads, shift_left, size, with_a_position
-from rt_keras.ops.chunks import chunks_of_blocks, over_heads
-from rt_keras.ops.lengths import of_one_length
+from rt_keras.ops.blocks import (
+    fold_heads,
+    of_one_length,
+    repeat_heads,
+    shift_left,
+    size,
+    with_a_position,
+)
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
 from rt_keras.ops.routed import Routing, shifts_keys
+from rt_keras.ops.slices import over_heads, slices_of_blocks
 
 
 def nearest_attention(
@@ -143,7 +149,7 @@ def nearest_attention(
         "shifted": shifted,
         "dropout": dropout,
         "return_logsumexp": return_logsumexp,
-        "chunks": chunks_of_blocks(centroids.shape[0], logits),
+        "chunks": slices_of_blocks(centroids.shape[0], logits),
     }
     local = None if block_size is None else (block_size, look_back)
 

@@ -11,12 +11,12 @@ from rt_keras.ops.blocks import (
     size,
     take_places,
 )
-from rt_keras.ops.chunks import chunks_of_blocks
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
 from rt_keras.ops.rings import add_members, attend_to_rings
 from rt_keras.ops.routed import Routing
+from rt_keras.ops.slices import slices_of_blocks
 
 
 def nearest_chunk(
@@ -170,5 +170,5 @@ def _chunked(query, of_queries, options):
     """Adds "chunks", the number of chunks of blocks, to the options."""
     heads, window = query.shape[1], options["window_size"]
     logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
-    chunks = chunks_of_blocks(heads, 2 * logits * (window + block_size_of(window)))
+    chunks = slices_of_blocks(heads, 2 * logits * (window + block_size_of(window)))
     return {**options, "chunks": chunks}

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rt_keras.ops.attend import attend_step
 from rt_keras.ops.blocks import (
     flatten_blocks,
     fold_heads,
@@ -10,9 +11,9 @@ from rt_keras.ops.blocks import (
     shift_left,
     size,
     sizes,
+    smaller,
 )
-from rt_keras.ops.decode import attend_step, like, put_rows, where_counted
-from rt_keras.ops.lengths import smaller
+from rt_keras.ops.caches import like, put_rows, where_counted
 from rt_keras.ops.rings import add_members
 from rt_keras.ops.routed import Routing, shifts_keys
 

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import ceil_div, gather_rows, pad_axis, size, sizes, split_blocks
-from rt_keras.ops.chunks import over_blocks
 from rt_keras.ops.relative import pair_bias
+from rt_keras.ops.slices import over_blocks
 
 # Maximum rows of a block: small enough to waste few keys, large enough to fill a matrix unit.
 MAX_BLOCK_SIZE = 128

@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, size, sizes
-from rt_keras.ops.lengths import larger
+from rt_keras.ops.blocks import larger, pad_axis, size, sizes
 
 
 def window_bias(query, embeddings, keys, offset, causal=False):

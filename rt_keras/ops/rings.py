@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, flatten_blocks, fold_heads, size, sizes, split_blocks
-from rt_keras.ops.chunks import chunks_of_blocks, over_blocks
 from rt_keras.ops.nearest_tiles import from_probes, staircase
 from rt_keras.ops.nearest_windows import attend_blocks, block_size_of
 from rt_keras.ops.ranks import rank_in_clusters, sort_by_cluster
+from rt_keras.ops.slices import over_blocks, slices_of_blocks
 
 # Minimum number of queries in a block, below which small matrices waste time.
 MIN_BLOCK_SIZE = 8
@@ -166,7 +166,7 @@ def _on_tiles(query, of_queries, lists, border, none):
     order, place, _ = sort_by_cluster(of_queries, num_clusters)
     column = tf.gather(flatten_blocks(of_queries), order, batch_dims=2)
     tiles = ceil_div(entries, block_size) + num_clusters - 1
-    chunks = chunks_of_blocks(key_heads, size(query, 0) * key_heads * tiles * block_size * window)
+    chunks = slices_of_blocks(key_heads, size(query, 0) * key_heads * tiles * block_size * window)
     stairs = staircase(column, order, place, block_size, num_clusters, chunks)
     border = stairs.of_sorted(tf.gather(flatten_blocks(border), order, batch_dims=2))
     sequence = tf.reshape(tf.range(size(query, 0) * key_heads), [-1, key_heads, 1])

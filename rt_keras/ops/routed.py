@@ -5,8 +5,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, move_axis, size, split_blocks
-from rt_keras.ops.chunks import num_chunks
 from rt_keras.ops.routing import centroid_scores, prepare
+from rt_keras.ops.slices import num_slices
 
 # The vectors that may serve as the key of a position.
 ROUTED_KEYS = ("previous_query", "key")
@@ -93,7 +93,7 @@ class Routing(NamedTuple):
             return tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
 
         length, num_clusters = size(x, 2), self.centroids.shape[1]
-        chunks = num_chunks(length * size(x, 0) * x.shape[1] * num_clusters)
+        chunks = num_slices(length * size(x, 0) * x.shape[1] * num_clusters)
         if chunks == 1:
             clusters = nearest(x)
         else:

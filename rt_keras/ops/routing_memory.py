@@ -6,16 +6,16 @@ from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
+    larger,
     move_axis,
     places_of_rows,
     repeat_heads,
     size,
     split_blocks,
 )
+from rt_keras.ops.caches import like, put_rows
 from rt_keras.ops.cluster_memory import best_members, choose, remember
-from rt_keras.ops.decode import like, put_rows
-from rt_keras.ops.lengths import larger
-from rt_keras.ops.local_chunk import JoinedChunk
+from rt_keras.ops.local.cached import JoinedChunk
 from rt_keras.ops.rings import counts_at, of_lists
 from rt_keras.ops.routed import Routing
 

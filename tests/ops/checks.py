@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops import chunks
+from rt_keras.ops import slices
 
 CLUSTERED = Path(__file__).parents[1] / "golden" / "clustered.npz"
 LEARNT = ("query", "key", "value", "token_bias", "relative_embeddings", "relative_values")
@@ -140,8 +140,8 @@ def holds_in_chunks(op, inputs, monkeypatch, **options):
 
 def at_most_logits(limit, monkeypatch):
     """Limits the number of attention logits that ops compute at once, where possible."""
-    monkeypatch.setattr(chunks, "MAX_LOGITS", limit)
-    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", limit)
+    monkeypatch.setattr(slices, "MAX_LOGITS", limit)
+    monkeypatch.setattr(slices, "LOGITS_AT_ONCE", limit)
 
 
 def op_types(op, inputs, options):

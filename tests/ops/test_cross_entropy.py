@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
 from tests.processes import temporaries
 
 RNG = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def test_labels_that_there_are_not_are_refused_as_in_keras(label):
 
 SCRIPT = """
 import tensorflow as tf
-from rt_keras.ops.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
 
 def whole(hidden, table, labels):
     logits = tf.einsum("bnd,vd->bnv", hidden, table)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.ctc import ctc_loss
+from rt_keras.ops.losses.ctc import ctc_loss
 
 # Repeated labels, one that occurs again later, a single label, and none.
 LABELS = np.array([[1, 1, 2, 0, 0], [3, 2, 3, 3, 1], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]])

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import full_attention
-from rt_keras.ops.full_decode import full_cache, full_step
+from rt_keras.ops.full import full_cache, full_step
 from tests.ops import checks, reference
 
 

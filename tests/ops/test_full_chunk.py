@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import full_attention, full_chunk
-from rt_keras.ops.full_decode import full_cache
+from rt_keras.ops import full, full_attention
+from rt_keras.ops.full import full_cache, full_chunk
 
 LENGTH = 29
 
@@ -16,14 +16,14 @@ def test_a_cache_without_room():
     x = tf.zeros([1, 1, 4, 2])
     cache = full_cache(x, x, max_length=6)
     with pytest.raises(ValueError, match="holds 6 positions, 0 to 5. Received: position=7"):
-        full_chunk.full_chunk(x, x, x, cache, 4)
+        full_chunk(x, x, x, cache, 4)
 
 
 @pytest.mark.parametrize(
     "jit_compile, room, with_relative", [(False, 29, True), (True, 32, True), (False, 32, False)]
 )
 def test_blocks_of_keys_give_what_all_at_once_do(monkeypatch, jit_compile, room, with_relative):
-    monkeypatch.setattr(full_chunk, "KEYS_AT_ONCE", 8)
+    monkeypatch.setattr(full, "KEYS_AT_ONCE", 8)
     query, key, value = draw(2, 6, LENGTH, 4), draw(2, 3, LENGTH, 4), draw(2, 3, LENGTH, 5)
     options = {}
     if with_relative:
@@ -39,9 +39,7 @@ def test_blocks_of_keys_give_what_all_at_once_do(monkeypatch, jit_compile, room,
 
     @tf.function(jit_compile=jit_compile)
     def read(position, cache, query, key, value):
-        return full_chunk.full_chunk(
-            query, key, value, cache, position, return_logsumexp=True, **options
-        )
+        return full_chunk(query, key, value, cache, position, return_logsumexp=True, **options)
 
     start = 5
     cache = full_cache(key[:, :, :start], value[:, :, :start], max_length=room)
@@ -59,26 +57,22 @@ def test_rows_at_positions_of_their_own_read_blocks_of_keys(monkeypatch):
     caches = [full_cache(x[:, :, :20], x[:, :, :20], max_length=40) for x in (key, value)]
     cache = {"key": caches[0]["key"], "value": caches[1]["value"]}
     options = {"position": tf.constant([20, 3]), "count": tf.constant([9, 2])}
-    expected, _ = full_chunk.full_chunk(
-        query[:, :, :9], key[:, :, :9], value[:, :, :9], cache, **options
-    )
-    monkeypatch.setattr(full_chunk, "KEYS_AT_ONCE", 8)
-    found, _ = full_chunk.full_chunk(
-        query[:, :, :9], key[:, :, :9], value[:, :, :9], cache, **options
-    )
+    expected, _ = full_chunk(query[:, :, :9], key[:, :, :9], value[:, :, :9], cache, **options)
+    monkeypatch.setattr(full, "KEYS_AT_ONCE", 8)
+    found, _ = full_chunk(query[:, :, :9], key[:, :, :9], value[:, :, :9], cache, **options)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-12)
     np.testing.assert_allclose(found[1, :, :2], expected[1, :, :2], atol=1e-12)
 
 
 @pytest.mark.weekly
 def test_dropout_and_gradients_over_blocks_of_keys(monkeypatch):
-    monkeypatch.setattr(full_chunk, "KEYS_AT_ONCE", 8)
+    monkeypatch.setattr(full, "KEYS_AT_ONCE", 8)
     query, key, value = draw(1, 2, LENGTH, 4), draw(1, 2, LENGTH, 4), draw(1, 2, LENGTH, 4)
 
     def outputs(query, **options):
         cache = full_cache(key[:, :, :5], value[:, :, :5], max_length=LENGTH)
         rest = (x[:, :, 5:] for x in (query, key, value))
-        return full_chunk.full_chunk(*rest, cache, 5, **options)[0]
+        return full_chunk(*rest, cache, 5, **options)[0]
 
     def gradient(function):
         with tf.GradientTape() as tape:

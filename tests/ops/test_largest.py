@@ -4,7 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras.ops.largest import indices_of_largest, indices_of_largest_in_groups
+from rt_keras.ops.content_blocks.largest import indices_of_largest, indices_of_largest_in_groups
 
 
 @pytest.mark.slow

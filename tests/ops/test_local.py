@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import local_attention
-from rt_keras.ops.local_chunk import local_chunk
-from rt_keras.ops.local_decode import local_cache
+from rt_keras.ops.local.cached import local_cache, local_chunk
 from tests.ops import checks, chunk_checks, reference
 
 

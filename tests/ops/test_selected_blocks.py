@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import block_selection, block_tiles, selected_blocks, selected_blocks_attention
-from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE
-from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE, content_order
+from rt_keras.ops import selected_blocks_attention
+from rt_keras.ops.content_blocks import attend as selected_blocks
+from rt_keras.ops.content_blocks import select as block_selection
+from rt_keras.ops.content_blocks import tiles as block_tiles
+from rt_keras.ops.content_blocks.order import POWER_ITERATIONS, START_ANGLE, content_order
+from rt_keras.ops.content_blocks.select import FADE, LOG_OF_NOTHING, NODE_SIZE
 from tests.ops import checks
 from tests.ops.cases import with_two_key_heads
 

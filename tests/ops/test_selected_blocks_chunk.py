@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import selected_blocks_chunk
+from rt_keras.ops.content_blocks import cache as selected_blocks_chunk
 from tests.ops import checks, chunk_checks
 from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
 

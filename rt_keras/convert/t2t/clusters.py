@@ -5,11 +5,10 @@ import tensorflow as tf
 from rt_keras.convert.t2t.attend import attend
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, pad_axis, size
-from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.lengths import larger, smaller
+from rt_keras.ops.blocks import ceil_div, larger, pad_axis, size, smaller
 from rt_keras.ops.members import at_members, num_logits, rows_of_members, top_members
 from rt_keras.ops.routing import centroid_scores, prepare
+from rt_keras.ops.slices import over_heads
 
 # That code adds this to the number of clusters that chose a position.
 ADDED_COUNT = 0.01

@@ -5,11 +5,10 @@ import tensorflow as tf
 from rt_keras.convert.t2t.attend import attend, attend_step
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import in_parts
-from rt_keras.ops.blocks import ceil_div, join_blocks, size
-from rt_keras.ops.decode import from_rows
-from rt_keras.ops.lengths import of_one_length
-from rt_keras.ops.local import WITHOUT_KEY_BLOCKS, LocalWindows, over_local_heads
-from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
+from rt_keras.ops.blocks import ceil_div, join_blocks, of_one_length, size
+from rt_keras.ops.caches import from_rows
+from rt_keras.ops.local.cached import add_position, keys_in_view, keys_in_window
+from rt_keras.ops.local.windows import WITHOUT_KEY_BLOCKS, LocalWindows, over_local_heads
 
 
 def local_attention(
@@ -95,7 +94,7 @@ def _local_attention(arguments, windows, dropout):
 def local_step(
     query, key, value, cache, position, *, block_size, look_back=1, grid=None, count=None, **tables
 ):
-    """Computes `rt_keras.ops.local_decode.local_step` as in the authors' code.
+    """Computes `rt_keras.ops.local.cached.local_step` as in the authors' code.
 
     Args:
         query, key, value, cache, position, block_size, look_back, grid, count: see that function.
@@ -106,7 +105,7 @@ def local_step(
 
     Source: the code of Roy et al. 2021.
 
-    >>> from rt_keras.ops.local_decode import local_cache
+    >>> from rt_keras.ops.local.cached import local_cache
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> cache = local_cache(x, x, 49, block_size=8)
     >>> last = x[:, :, 49:]
@@ -134,7 +133,7 @@ def local_cross_step(
     key_mask=None,
     **tables,
 ):
-    """Computes `rt_keras.ops.local_decode.local_cross_step` as in the authors' code.
+    """Computes `rt_keras.ops.local.cached.local_cross_step` as in the authors' code.
 
     Args:
         query, key, value, position, block_size, key_block_size: see that function.

@@ -5,10 +5,9 @@ import tensorflow as tf
 from rt_keras.convert.t2t.attend import attend, attend_step
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.blocks import ceil_div, size
-from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.full_decode import add_kept
-from rt_keras.ops.strided import columns, from_columns
-from rt_keras.ops.strided_decode import keys_in_column
+from rt_keras.ops.full import add_kept
+from rt_keras.ops.slices import over_heads
+from rt_keras.ops.strided import columns, from_columns, keys_in_column
 
 
 def strided_attention(
@@ -67,7 +66,7 @@ def strided_attention(
 
 
 def strided_step(query, key, value, cache, position, *, stride, count=None, **tables):
-    """Computes `rt_keras.ops.strided_decode.strided_step` as in the authors' code.
+    """Computes `rt_keras.ops.strided.strided_step` as in the authors' code.
 
     Args:
         query, key, value, cache, position, stride, count: see that function.
@@ -78,7 +77,7 @@ def strided_step(query, key, value, cache, position, *, stride, count=None, **ta
 
     Source: the code of Roy et al. 2021.
 
-    >>> from rt_keras.ops.strided_decode import strided_cache
+    >>> from rt_keras.ops.strided import strided_cache
     >>> x = tf.random.normal([1, 2, 5, 4])
     >>> cache = strided_cache(x[:, :, :4], x[:, :, :4], stride=2, max_length=9)
     >>> last = x[:, :, 4:]

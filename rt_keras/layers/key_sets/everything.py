@@ -8,9 +8,7 @@ from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import ceil_div
-from rt_keras.ops.full import full_attention
-from rt_keras.ops.full_chunk import full_chunk
-from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
+from rt_keras.ops.full import full_attention, full_cache, full_chunk, full_cross_step, full_step
 
 # Number of blocks of a memory. More blocks waste fewer keys but make smaller matrices.
 BLOCKS_OF_MEMORY = 4

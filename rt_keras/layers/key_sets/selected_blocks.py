@@ -10,9 +10,9 @@ from rt_keras.layers.key_sets.first_tokens import FirstTokens
 from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.window import Window, window_among
-from rt_keras.ops.block_selection import NODE_SIZE
-from rt_keras.ops.selected_blocks import check_memory_length, selected_blocks_attention
-from rt_keras.ops.selected_blocks_chunk import selected_blocks_cache, selected_blocks_chunk
+from rt_keras.ops.content_blocks.attend import check_memory_length, selected_blocks_attention
+from rt_keras.ops.content_blocks.cache import selected_blocks_cache, selected_blocks_chunk
+from rt_keras.ops.content_blocks.select import NODE_SIZE
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -8,8 +8,7 @@ from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets.by_ops import ByOps
 from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import Window, window_among
-from rt_keras.ops.strided import strided_attention
-from rt_keras.ops.strided_decode import strided_cache, strided_step
+from rt_keras.ops.strided import strided_attention, strided_cache, strided_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

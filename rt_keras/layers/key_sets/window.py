@@ -9,8 +9,7 @@ from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.local import check_sliding_window, local_attention, per_dimension
-from rt_keras.ops.local_chunk import local_chunk
-from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
+from rt_keras.ops.local.cached import local_cache, local_chunk, local_cross_step, local_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -18,7 +18,7 @@ from rt_keras.models.speech.speech_recognizer_preprocessor import (
 )
 from rt_keras.models.text_preprocessor import check_backbone
 from rt_keras.models.training import Training
-from rt_keras.ops.ctc import ctc_loss
+from rt_keras.ops.losses.ctc import ctc_loss
 
 # The maximum number of positions of a sound, those of a day.
 LONGEST = 25 * 60 * 60 * 24

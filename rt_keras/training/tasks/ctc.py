@@ -13,7 +13,7 @@ from rt_keras.models.speech.speech_recognizer import (
     decode_labels,
     texts_of_labels,
 )
-from rt_keras.ops.ctc import ctc_loss
+from rt_keras.ops.losses.ctc import ctc_loss
 from rt_keras.training.tasks.text_task import TextTask
 
 

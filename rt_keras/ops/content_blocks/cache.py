@@ -5,13 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.block_selection import NODE_SIZE, SUMMARIES, node_summaries
-from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, take_places
-from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
-from rt_keras.ops.lengths import smaller
-from rt_keras.ops.masked_blocks import no_attention
-from rt_keras.ops.rings import numbers_of_places
-from rt_keras.ops.selected_blocks import (
+from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, smaller, take_places
+from rt_keras.ops.caches import check_position, pad_to, put_places, write, write_chunk
+from rt_keras.ops.content_blocks.attend import (
     attend_to_best,
     check_memory_length,
     counts_in_segments,
@@ -22,6 +18,9 @@ from rt_keras.ops.selected_blocks import (
     reach_of,
     summaries,
 )
+from rt_keras.ops.content_blocks.masked import no_attention
+from rt_keras.ops.content_blocks.select import NODE_SIZE, SUMMARIES, node_summaries
+from rt_keras.ops.rings import numbers_of_places
 
 # With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
 # save memory but take longer to compile.

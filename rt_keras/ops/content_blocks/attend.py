@@ -6,18 +6,17 @@ import tensorflow as tf
 
 from rt_keras.keras_internals import is_training
 from rt_keras.ops.attend import accumulation_dtype, attend, without_padding
-from rt_keras.ops.block_selection import (
+from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, smaller
+from rt_keras.ops.content_blocks.masked import attend_to_masked, no_attention
+from rt_keras.ops.content_blocks.order import content_order
+from rt_keras.ops.content_blocks.select import (
     GATHERED_AT_ONCE,
     node_summaries,
     over_queries,
     select_blocks,
 )
-from rt_keras.ops.block_tiles import attend_in_tiles, pays
-from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes
-from rt_keras.ops.content_order import content_order
+from rt_keras.ops.content_blocks.tiles import attend_in_tiles, pays
 from rt_keras.ops.devices import runs_on_cpu_kernels
-from rt_keras.ops.lengths import smaller
-from rt_keras.ops.masked_blocks import attend_to_masked, no_attention
 
 # Up to this number of keys, a CPU takes less time to multiply a query by all of them by kernels of
 # TensorFlow than to gather the selected ones by a program of XLA, whose gradient is slow.

@@ -4,8 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size
-from rt_keras.ops.lengths import larger, smaller
+from rt_keras.ops.blocks import larger, size, smaller
 
 
 def chunked_cross_entropy(

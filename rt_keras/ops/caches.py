@@ -1,73 +1,14 @@
-"""Decode steps: attention of one position to the keys and values in a KV cache.
+"""Rows of KV caches: how decode steps and chunks write them.
 
-Every kind that can be decoded has a file with two functions: `..._cache` builds the cache from the
-keys and values of the prompt, and `..._step` adds one position to it and attends. A cache is a
+Every kind that can be decoded has a function `..._cache`, which builds the cache from the keys and
+values of the prompt, and `..._step`, which adds one position to it and attends. A cache is a
 dictionary of tensors with the batch on axis 0, so that beam search can repeat, reorder and drop
 rows. Its size is fixed; keys that a query does not see yet, or no longer sees, are masked.
 """
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, places_of_rows, size, sizes, take_places
-
-
-def attend_step(
-    query,
-    key,
-    value,
-    allowed,
-    distance,
-    *,
-    causal=True,
-    relative_embeddings=None,
-    return_logsumexp=False,
-):
-    """Computes the attention of one or more queries at the same position to cached keys.
-
-    ```
-    output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth)) value_j
-    ```
-
-    where r_j is the relative embedding of key j's distance. Each key head serves heads / key_heads
-    consecutive query heads.
-
-    Args:
-        query: `[batch, heads, queries, depth]`.
-        key: `[batch, key_heads, keys, depth]`.
-        value: `[batch, key_heads, keys, value_depth]`.
-        allowed: bool, broadcastable to `[batch, heads, queries, keys]`; with fewer `key_heads` than
-            heads, the same for all heads and queries.
-        distance: int `[keys]`, `[batch, 1, keys]` or `[batch, heads, keys]`, from the query back to
-            each key. Only needed with `relative_embeddings`; else it may be None.
-        causal: bool, whether all allowed distances are at least 0. Defaults to True.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m, to which others
-            are clipped. None for no relative positions.
-        return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
-            False.
-
-    Returns:
-        `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
-        `[batch, heads, queries]`.
-    """
-    query, bias = query * query.shape[-1] ** -0.5, None
-    if relative_embeddings is not None:
-        # Only the distances that can occur.
-        far = relative_embeddings.shape[1] // 2
-        first = 0 if causal else -far
-        row = tf.clip_by_value(distance, first, far) - first
-        if row.shape.rank > 1:
-            row = tf.broadcast_to(row, [size(query, 0), query.shape[1], size(row, 2)])
-        table = tf.cast(relative_embeddings[:, first + far :], query.dtype)
-        products = tf.einsum("bhqd,hrd->bhqr", query, table)
-        bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
-    heads, key_heads = query.shape[1], key.shape[1]
-    if bias is not None and key_heads != heads:
-        bias = fold_heads(bias, key_heads)
-    # Queries that share keys attend together, so that the keys are read once.
-    output, logsumexp = attend(fold_heads(query, key_heads), key, value, allowed, bias=bias)
-    output = fold_heads(output, heads)
-    return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
+from rt_keras.ops.blocks import places_of_rows, size, sizes, take_places
 
 
 def from_rows(position, offsets):

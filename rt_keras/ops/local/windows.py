@@ -11,18 +11,18 @@ from rt_keras.ops.blocks import (
     join_blocks,
     join_groups,
     neighbour_blocks,
+    of_one_length,
     repeat_heads,
     size,
     split_blocks,
     split_groups,
 )
-from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.cpu_kernels import Spans, attend_to_spans
 from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.documents import blocks_of_documents
 from rt_keras.ops.full import full_attention
-from rt_keras.ops.lengths import of_one_length
 from rt_keras.ops.relative import window_bias
-from rt_keras.ops.spans import Spans, attend_to_spans
+from rt_keras.ops.slices import over_heads
 
 WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_block_size."
 

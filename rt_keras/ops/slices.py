@@ -25,7 +25,7 @@ def logits_at_once():
     return min(LOGITS_OF_KERNELS, LOGITS_AT_ONCE) if runs_on_cpu_kernels() else LOGITS_AT_ONCE
 
 
-def map_chunks(function, stacked, whole, dtype):
+def map_slices(function, stacked, whole, dtype):
     """Maps `function` over the first axis of some tensors, one chunk in memory at a time.
 
     The gradient recomputes each chunk from the arguments, which are all that is kept.
@@ -150,7 +150,7 @@ def over_blocks(function, per_block, shared, chunks, dtype):
             `[batch, heads, blocks, ...]`, or a tuple of such tensors.
         per_block: dictionary of arguments `[batch, heads, blocks, ...]`; None entries are left out.
         shared: dictionary of arguments shared by all blocks; None entries are left out.
-        chunks: int, number of chunks, a divisor of the number of blocks; see `num_chunks`.
+        chunks: int, number of chunks, a divisor of the number of blocks; see `num_slices`.
         dtype: dtype of the result, or a tuple of dtypes.
     """
     per_block = _tensors(per_block)
@@ -158,7 +158,7 @@ def over_blocks(function, per_block, shared, chunks, dtype):
     return _in_chunks(function, per_block, _tensors(shared), chunks, axes, 2, dtype)
 
 
-def num_chunks(elements):
+def num_slices(elements):
     """Returns the number of chunks for a number of elements: 1 for few, or for a tensor.
 
     Otherwise each chunk has an eighth of that, because about six tensors of its size exist at once.
@@ -168,9 +168,9 @@ def num_chunks(elements):
     return ceil_div(elements, max(1, logits_at_once() // 8))
 
 
-def chunks_of_blocks(heads, logits):
+def slices_of_blocks(heads, logits):
     """Returns the number of chunks of blocks for one chunk of heads: 1 if all logits fit."""
-    return 1 if _fit(logits) else num_chunks(logits // _num_chunks(heads, logits))
+    return 1 if _fit(logits) else num_slices(logits // _num_chunks(heads, logits))
 
 
 def _in_chunks(function, split, shared, chunks, axes, axis, dtype):
@@ -180,7 +180,7 @@ def _in_chunks(function, split, shared, chunks, axes, axis, dtype):
     stacked = {name: _split_axis(x, chunks, axes[name]) for name, x in split.items()}
     if "seed" in shared:
         stacked["seed"] = tf.random.split(shared.pop("seed"), chunks)
-    result = map_chunks(lambda part, whole: function({**part, **whole}), stacked, shared, dtype)
+    result = map_slices(lambda part, whole: function({**part, **whole}), stacked, shared, dtype)
     return tf.nest.map_structure(lambda x: _join_axis(x, axis), result)
 
 

@@ -3,11 +3,10 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.chunks import over_blocks
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes, smaller
+from rt_keras.ops.content_blocks.largest import indices_of_largest_in_groups
 from rt_keras.ops.devices import has_accelerator
-from rt_keras.ops.largest import indices_of_largest_in_groups
-from rt_keras.ops.lengths import smaller
+from rt_keras.ops.slices import over_blocks
 
 # Number of blocks in a node of the tree.
 NODE_SIZE = 8

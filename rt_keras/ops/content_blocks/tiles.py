@@ -4,9 +4,9 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, merge
 from rt_keras.ops.blocks import size, sizes
-from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.nearest_tiles import staircase
 from rt_keras.ops.ranks import inverse_permutation
+from rt_keras.ops.slices import over_heads
 
 # Number of queries in a tile.
 TILE_SIZE = 64
@@ -129,7 +129,7 @@ def _of_tiles(blocks, column):
 
 @tf.custom_gradient
 def _gather_rows(rows, index):
-    """Gathers rows. The gradient sums them in float32, see `rt_keras.ops.chunks.map_chunks`."""
+    """Gathers rows. The gradient sums them in float32, see `rt_keras.ops.slices.map_slices`."""
 
     def gradients(upstream):
         upstream = tf.cast(upstream, accumulation_dtype(rows.dtype))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import chunks
+from rt_keras.ops import slices
 
 INDEX = [2, 0, 1]
 
@@ -20,7 +20,7 @@ def test_chunks_with_two_results_and_rows_of_a_whole_argument(compiled):
 
     def mapped(x, w):
         sliced = {"index": tf.constant(INDEX), "x": x}
-        return chunks.map_chunks(rows_and_sums, sliced, {"w": w}, (tf.float64, tf.float64))
+        return slices.map_slices(rows_and_sums, sliced, {"w": w}, (tf.float64, tf.float64))
 
     def one_after_another(x, w):
         parts = [rows_and_sums({"index": i, "x": x[n]}, {"w": w}) for n, i in enumerate(INDEX)]
@@ -49,26 +49,26 @@ def test_gradients_of_many_chunks_are_summed_in_float32(gathers):
 
     with tf.GradientTape() as tape:
         tape.watch(whole)
-        result = chunks.map_chunks(function, {"x": x}, {"w": whole}, tf.bfloat16)
+        result = slices.map_slices(function, {"x": x}, {"w": whole}, tf.bfloat16)
     gradient = tape.gradient(result, whole)
     assert gradient.dtype == tf.bfloat16 and float(gradient[0, 0]) == 400
 
 
 def test_chunks_are_far_smaller_than_what_needs_none_and_larger_on_accelerators(monkeypatch):
-    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
+    monkeypatch.setattr(slices, "LOGITS_AT_ONCE", 100)
     for elements, count in ((99, 1), (100, 9), (1200, 100), (tf.constant(10**6), 1)):
-        assert chunks.num_chunks(elements) == count
-    monkeypatch.setattr(chunks, "LOGITS_ON_ACCELERATORS", 800)
-    monkeypatch.setattr(chunks, "has_accelerator", lambda: True)
-    assert chunks.num_chunks(1200) == 12
+        assert slices.num_slices(elements) == count
+    monkeypatch.setattr(slices, "LOGITS_ON_ACCELERATORS", 800)
+    monkeypatch.setattr(slices, "has_accelerator", lambda: True)
+    assert slices.num_slices(1200) == 12
 
 
 @pytest.mark.parametrize(
     "logits, heads_at_once", [(200, 6), (201, 2), (250, 2), (301, 1), (10**9, 1), (None, 6)]
 )
 def test_over_heads_takes_as_many_heads_as_fit(logits, heads_at_once, monkeypatch):
-    monkeypatch.setattr(chunks, "MAX_LOGITS", 200)
-    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
+    monkeypatch.setattr(slices, "MAX_LOGITS", 200)
+    monkeypatch.setattr(slices, "LOGITS_AT_ONCE", 100)
     query = np.random.default_rng(0).normal(size=(2, 6, 4, 3))
     centroids = np.random.default_rng(1).normal(size=(6, 5, 3))
     parts = []
@@ -77,7 +77,7 @@ def test_over_heads_takes_as_many_heads_as_fit(logits, heads_at_once, monkeypatc
         parts.append(arguments["query"].shape[1])
         return arguments["query"] * (arguments["centroids"][:, :1, :] + arguments["bias"])
 
-    found = chunks.over_heads(
+    found = slices.over_heads(
         function,
         {"query": query, "absent": None},
         {"centroids": centroids},

@@ -7,9 +7,9 @@ a query by thousands of keys in less time than it gathers 128 of them.
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype
-from rt_keras.ops.block_selection import NODE_SIZE, log_weight, products_with, with_deviation
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
-from rt_keras.ops.key_slices import attend_to_slices, split_tiles, tile_size
+from rt_keras.ops.content_blocks.select import NODE_SIZE, log_weight, products_with, with_deviation
+from rt_keras.ops.cpu_kernels import attend_to_slices, split_tiles, tile_size
 
 
 def attend_to_masked(
