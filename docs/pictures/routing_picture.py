@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rt_keras.drawing import drawing
 from rt_keras.ops import full_attention, local_attention, nearest_attention, nearest_centroid
-from rt_keras.ops.routing import normalize
+from rt_keras.ops.nearest.assign import normalize
 
 LENGTH = 48
 WINDOW = 8

@@ -16,7 +16,7 @@ from routing_picture import COLORS
 from rt_keras.callbacks.centroid_rules import mean_update
 from rt_keras.drawing import drawing
 from rt_keras.ops import nearest_attention, nearest_centroid
-from rt_keras.ops.routing import cluster_statistics, normalize
+from rt_keras.ops.nearest.assign import cluster_statistics, normalize
 
 LENGTH, WINDOW, CLUSTERS = 24, 4, len(COLORS)
 # Far less than in a training, so that one update can be seen.

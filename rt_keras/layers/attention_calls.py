@@ -10,7 +10,7 @@ from rt_keras.layers.attention_scores import check_scores, outputs_for
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import OBSERVERS, MultiHeadAttention
 from rt_keras.ops.blocks import repeat_heads, size
-from rt_keras.ops.routing import nearest_centroid, normalize
+from rt_keras.ops.nearest.assign import nearest_centroid, normalize
 
 # Number of keys whose weights are computed at a time, to limit memory.
 KEYS_AT_ONCE = 512

@@ -11,8 +11,7 @@ from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.caches import like
 from rt_keras.ops.convolution import causal_convolution, last_vectors
-from rt_keras.ops.gated_delta import gated_delta_rule
-from rt_keras.ops.gated_delta_decode import gated_delta_step
+from rt_keras.ops.gated_delta import gated_delta_rule, gated_delta_step
 
 # The constants of the authors' code.
 NORM_EPSILON, UNIT_EPSILON = 1e-5, 1e-6

@@ -5,7 +5,7 @@ Terms used in these files:
 - block: consecutive positions that attend together, in the order of the sequence or, for routing,
   in the order of (cluster, position); sparse kinds compute block-sparse attention;
 - window: the keys for a block of queries; masks select those that each query sees;
-- tile: in `nearest_tiles.py`, one block of queries and the window of keys that it attends to;
+- tile: in `nearest/separate.py`, one block of queries and the window of keys that it attends to;
 - chunk: the heads, blocks or positions that are computed at a time to bound memory;
 - part: some rows of a block, computed without the keys after the last of these rows;
 - member: a position that a cluster picked or that belongs to it.
@@ -26,9 +26,9 @@ from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.losses.ctc import ctc_loss
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
 from rt_keras.ops.nearest import nearest_attention
+from rt_keras.ops.nearest.assign import cluster_statistics, commitment, nearest_centroid, normalize
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.random import random_attention
-from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
 from rt_keras.ops.strided import strided_attention
 
 __all__ = [

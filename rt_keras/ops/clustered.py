@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop, pair_logits, weighted_sums
+from rt_keras.ops.balanced import at_members
 from rt_keras.ops.blocks import (
     ceil_div,
     gather_rows,
@@ -13,8 +14,7 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.hamming import hamming_groups, sums_of_groups
-from rt_keras.ops.members import at_members
-from rt_keras.ops.ranks import sort_by_cluster
+from rt_keras.ops.nearest.assign import sort_by_cluster
 from rt_keras.ops.slices import over_heads
 
 # Number of queries of a group that attend to its top keys together.

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size, sizes
-from rt_keras.ops.ranks import sums_before
+from rt_keras.ops.nearest.assign import sums_before
 
 
 def number_documents(segment_ids):

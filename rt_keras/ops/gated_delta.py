@@ -10,9 +10,10 @@ from rt_keras.ops.blocks import (
     move_axis,
     of_one_length,
     size,
+    sizes,
     split_blocks,
 )
-from rt_keras.ops.triangular import solve_unit_triangular
+from rt_keras.ops.caches import where_counted
 
 
 def gated_delta_rule(
@@ -225,3 +226,95 @@ def _loop(step, first, count):
         maximum_iterations=count,
     )
     return found.stack(), last
+
+
+def gated_delta_step(query, key, value, state, *, log_decay, beta, count=None):
+    """Computes `gated_delta_rule` of one position, given the state of earlier ones.
+
+    Args:
+        query, key: `[batch, heads, 1, depth]`.
+        value: `[batch, heads, 1, value_depth]`.
+        state: `[batch, heads, depth, value_depth]`, the state of `gated_delta_rule`, or of the last
+            step.
+        log_decay, beta: `[batch, heads, 1]`.
+        count: int `[batch]`, 0 for rows whose position is padding: their state is unchanged, and
+            their outputs are undefined. Defaults to None, for no padding.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the state with this position added.
+
+    >>> x, state = tf.ones([1, 2, 1, 4]) / 2, tf.zeros([1, 2, 4, 4])
+    >>> gates = {"log_decay": tf.zeros([1, 2, 1]), "beta": tf.ones([1, 2, 1])}
+    >>> output, state = gated_delta_step(x, x, x, state, **gates)
+    >>> output[0, 0, 0].numpy().tolist()
+    [0.5, 0.5, 0.5, 0.5]
+    """
+    query, key, new, log_decay, beta = (
+        tf.cast(x, state.dtype) for x in (query, key, value, log_decay, beta)
+    )
+    after = tf.exp(log_decay)[..., None] * state
+    error = new - tf.matmul(key, after)
+    after += tf.matmul(key, beta[..., None] * error, transpose_a=True)
+    output = tf.cast(tf.matmul(query, after), value.dtype)
+    return output, where_counted(count, after, state)
+
+
+@tf.custom_gradient
+def solve_unit_triangular(matrix, right):
+    """Solves `(I + L) solution = right`, where L is the part of a matrix below its diagonal.
+
+    The inverse is that of blocks along the diagonal, which double in size until there is one:
+
+    ```
+    [A 0]⁻¹   [    A⁻¹       0 ]
+    [B D]   = [-D⁻¹ B A⁻¹   D⁻¹]
+    ```
+
+    On a CPU, this is faster than `tf.linalg.triangular_solve` compiled with XLA, which substitutes
+    row by row, and the gradient only multiplies by the same inverse.
+
+    Args:
+        matrix: `[..., n, n]`, with static n.
+        right: `[..., n, columns]`.
+
+    Returns:
+        A tensor like `right`.
+
+    >>> matrix = tf.constant([[0.0, 0.0], [2.0, 0.0]])
+    >>> solve_unit_triangular(matrix, tf.ones([2, 1])).numpy().ravel().tolist()
+    [1.0, -1.0]
+    """
+    inverse = _inverse(matrix)
+    solution = tf.matmul(inverse, right)
+
+    def gradients(upstream):
+        of_right = tf.matmul(inverse, upstream, transpose_a=True)
+        places = tf.range(matrix.shape[-1])
+        of_matrix = tf.matmul(of_right, solution, transpose_b=True)
+        return tf.where(places < places[:, None], -of_matrix, 0), of_right
+
+    return solution, gradients
+
+
+def _inverse(matrix):
+    """Computes the inverse of I + L; see `solve_unit_triangular`."""
+    *shape, _, size = sizes(matrix)
+    padding = max(2 ** (size - 1).bit_length(), 2) - size
+    matrix = tf.pad(matrix, [[0, 0]] * len(shape) + [[0, padding]] * 2)
+    inverse = _inverse_of_squares(tf.reshape(matrix, [-1, size + padding, size + padding]))
+    return tf.reshape(inverse, [*shape, size + padding, size + padding])[..., :size, :size]
+
+
+def _inverse_of_squares(matrices):
+    """Computes the inverses of `[count, n, n]`, where n is a power of two of at least 2."""
+    size = matrices.shape[-1]
+    if size == 2:
+        identity = tf.eye(2, dtype=matrices.dtype)
+        return identity - tf.constant([[0, 0], [1, 0]], matrices.dtype) * matrices
+    upper, lower = tf.split(matrices, 2, axis=1)
+    first, above = tf.split(upper, 2, axis=2)
+    below, second = tf.split(lower, 2, axis=2)
+    first, second = tf.split(_inverse_of_squares(tf.concat([first, second], axis=0)), 2)
+    below = -tf.matmul(second, tf.matmul(below, first))
+    upper = tf.concat([first, tf.zeros_like(above)], axis=2)
+    return tf.concat([upper, tf.concat([below, second], axis=2)], axis=1)

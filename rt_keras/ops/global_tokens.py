@@ -7,7 +7,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import gather_rows, size, smaller
 from rt_keras.ops.full import full_attention
-from rt_keras.ops.routing import normalize
+from rt_keras.ops.nearest.assign import normalize
 
 
 class GlobalTokens(typing.NamedTuple):

@@ -14,7 +14,7 @@ from rt_keras.ops.blocks import (
     split_blocks,
     with_a_position,
 )
-from rt_keras.ops.ranks import sort_by_cluster
+from rt_keras.ops.nearest.assign import sort_by_cluster
 from rt_keras.ops.slices import over_heads
 
 # Subtracted from the logit of a query for itself, which then only counts if it sees no other key.

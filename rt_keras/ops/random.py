@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from rt_keras.ops.balanced import cluster_attention, top_members
 from rt_keras.ops.blocks import size
-from rt_keras.ops.members import cluster_attention, top_members
 
 
 def random_attention(query, key, value, *, num_clusters, window_size, routing_seed, **options):

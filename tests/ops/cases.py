@@ -231,8 +231,8 @@ NEAREST = {
     "of_arrays": {**WINDOWS["of_arrays"], "strength": st.sampled_from([0, 1, 5])},
     "finish": finish_nearest,
     "patches": {
-        "rt_keras.ops.nearest_windows.MAX_BLOCK_SIZE": st.sampled_from([128, 1, 2, 3]),
-        "rt_keras.ops.ranks.RUN_SIZE": st.sampled_from([32, 2, 3]),
+        "rt_keras.ops.nearest.shared.MAX_BLOCK_SIZE": st.sampled_from([128, 1, 2, 3]),
+        "rt_keras.ops.nearest.assign.RUN_SIZE": st.sampled_from([32, 2, 3]),
     },
     "wide": {"window_size": 40, "clusters": 30},
     "exact": {"margin": 0.2},

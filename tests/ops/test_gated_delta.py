@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops import gated_delta_rule
-from rt_keras.ops.gated_delta_decode import gated_delta_step
+from rt_keras.ops.gated_delta import gated_delta_step
 from tests.ops import checks, reference
 from tests.ops.cases import delta_arrays as arrays
 from tests.ops.cases import gated_delta

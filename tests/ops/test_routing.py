@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops import cluster_statistics, commitment, normalize
-from rt_keras.ops.routing import centroid_scores
+from rt_keras.ops.nearest.assign import centroid_scores
 from tests.ops import reference
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.cluster_memory import empty_memory
-from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk
+from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_chunk
 from tests.ops import checks, reference
 
 SIZES = {"memory_length": 5, "block_size": 4}

@@ -5,9 +5,9 @@ import tensorflow as tf
 from rt_keras.convert.t2t.attend import attend
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import accumulation_dtype
+from rt_keras.ops.balanced import at_members, num_logits, rows_of_members, top_members
 from rt_keras.ops.blocks import ceil_div, larger, pad_axis, size, smaller
-from rt_keras.ops.members import at_members, num_logits, rows_of_members, top_members
-from rt_keras.ops.routing import centroid_scores, prepare
+from rt_keras.ops.nearest.assign import centroid_scores, prepare
 from rt_keras.ops.slices import over_heads
 
 # That code adds this to the number of clusters that chose a position.
@@ -29,7 +29,7 @@ def cluster_attention(
     dropout=0.0,
     **shared,
 ):
-    """Computes `rt_keras.ops.members.cluster_attention` as in the authors' code.
+    """Computes `rt_keras.ops.balanced.cluster_attention` as in the authors' code.
 
     That code pads sequences with zeros to whole blocks, and padding can be a member. It does not
     scale the logits. Causal masks and relative distances use ranks in the cluster instead of

@@ -10,7 +10,7 @@ from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.heads import Heads
 from rt_keras.layers.key_sets import Strided, Window
 from rt_keras.ops.balanced import nearest_members
-from rt_keras.ops.routing import cluster_statistics
+from rt_keras.ops.nearest.assign import cluster_statistics
 
 
 class RelativeTables:

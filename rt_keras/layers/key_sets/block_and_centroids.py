@@ -8,8 +8,11 @@ import tensorflow as tf
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
 from rt_keras.layers.key_sets.by_ops import ByOps
 from rt_keras.ops.blocks import repeat_heads
-from rt_keras.ops.causal_clustered import causal_clustered_attention
-from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_clustered_step
+from rt_keras.ops.causal_clustered import (
+    causal_clustered_attention,
+    causal_clustered_cache,
+    causal_clustered_step,
+)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

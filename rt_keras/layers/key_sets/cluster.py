@@ -13,10 +13,13 @@ from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import size
 from rt_keras.ops.convolution import causal_convolution, last_vectors
-from rt_keras.ops.nearest import nearest_attention
-from rt_keras.ops.nearest_chunk import nearest_chunk
-from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
-from rt_keras.ops.routed import ROUTED_KEYS
+from rt_keras.ops.nearest import (
+    ROUTED_KEYS,
+    nearest_attention,
+    nearest_cache,
+    nearest_chunk,
+    nearest_step,
+)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -245,7 +248,7 @@ class Cluster(ByOps):
         return {"asked": last_vectors(query, count, self.kernel_size - 1, before=asked)}
 
     def routing(self, heads):
-        """Returns the routing arguments of the ops; see `rt_keras.ops.routed.Routing`."""
+        """Returns the routing arguments of the ops; see `rt_keras.ops.nearest.assign.Routing`."""
         return {
             "centroids": tf.convert_to_tensor(heads.centroids),
             "load_bias": tf.convert_to_tensor(heads.load_bias),

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.ops.nearest.assign import normalize
 from rt_keras.ops.persistent import persistent_attention
-from rt_keras.ops.routing import normalize
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

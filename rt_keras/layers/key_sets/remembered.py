@@ -11,8 +11,7 @@ from rt_keras.layers.key_sets.cluster import Cluster, biased
 from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import shift_right, size
-from rt_keras.ops.cluster_memory import empty_memory
-from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk, memory_step
+from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_chunk, memory_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

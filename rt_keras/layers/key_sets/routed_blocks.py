@@ -12,7 +12,7 @@ from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import repeat_heads, size, sizes
 from rt_keras.ops.convolution import causal_convolution, last_vectors
-from rt_keras.ops.routing import normalize
+from rt_keras.ops.nearest.assign import normalize
 
 # Before the names of the window's tensors in the state.
 NEAR = "near_"

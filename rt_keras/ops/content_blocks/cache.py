@@ -20,7 +20,7 @@ from rt_keras.ops.content_blocks.attend import (
 )
 from rt_keras.ops.content_blocks.masked import no_attention
 from rt_keras.ops.content_blocks.select import NODE_SIZE, SUMMARIES, node_summaries
-from rt_keras.ops.rings import numbers_of_places
+from rt_keras.ops.nearest.rings import numbers_of_places
 
 # With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
 # save memory but take longer to compile.

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, merge
 from rt_keras.ops.blocks import size, sizes
-from rt_keras.ops.nearest_tiles import staircase
-from rt_keras.ops.ranks import inverse_permutation
+from rt_keras.ops.nearest.assign import inverse_permutation
+from rt_keras.ops.nearest.separate import staircase
 from rt_keras.ops.slices import over_heads
 
 # Number of queries in a tile.

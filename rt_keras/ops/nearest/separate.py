@@ -14,14 +14,14 @@ from rt_keras.ops.blocks import (
     size,
     split_blocks,
 )
-from rt_keras.ops.nearest_windows import (
+from rt_keras.ops.nearest.assign import rank_at_blocks, rank_in_clusters, sort_by_cluster
+from rt_keras.ops.nearest.shared import (
     attend_blocks,
     block_size_of,
     gathered_windows,
     round_to_chunks,
     sorted_keys,
 )
-from rt_keras.ops.ranks import rank_at_blocks, rank_in_clusters, sort_by_cluster
 
 
 def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):

@@ -18,10 +18,9 @@ from rt_keras.ops.blocks import (
     size,
     with_a_position,
 )
-from rt_keras.ops.nearest_sorted import attend_sorted
-from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
-from rt_keras.ops.nearest_windows import block_size_of
-from rt_keras.ops.routed import Routing, shifts_keys
+from rt_keras.ops.nearest.assign import Routing, shifts_keys
+from rt_keras.ops.nearest.separate import attend_tiles, intervals_around_blocks, key_intervals
+from rt_keras.ops.nearest.shared import attend_sorted, block_size_of
 from rt_keras.ops.slices import over_heads, slices_of_blocks
 
 
