@@ -25,8 +25,8 @@ from rt_keras.ops.local import local_attention
 from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.losses.ctc import ctc_loss
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
-from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.nearest.assign import cluster_statistics, commitment, nearest_centroid, normalize
+from rt_keras.ops.nearest.attention import nearest_attention
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.random import random_attention
 from rt_keras.ops.strided import strided_attention

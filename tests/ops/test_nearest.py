@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import nearest_attention, nearest_centroid, normalize
-from rt_keras.ops.nearest import nearest_chunk
-from rt_keras.ops.nearest.rings import nearest_cache
+from rt_keras.ops.nearest.rings import nearest_cache, nearest_chunk
 from tests.ops import checks, chunk_checks, reference
 
 

@@ -13,13 +13,9 @@ from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import size
 from rt_keras.ops.convolution import causal_convolution, last_vectors
-from rt_keras.ops.nearest import (
-    ROUTED_KEYS,
-    nearest_attention,
-    nearest_cache,
-    nearest_chunk,
-    nearest_step,
-)
+from rt_keras.ops.nearest.assign import ROUTED_KEYS
+from rt_keras.ops.nearest.attention import nearest_attention
+from rt_keras.ops.nearest.rings import nearest_cache, nearest_chunk, nearest_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
