@@ -1,6 +1,7 @@
-"""Attention inside blocks: the last step of every kind of attention."""
+"""The softmax that every kind of attention ends in: of one set of keys, merged, or of one step."""
 
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -47,7 +48,7 @@ def attend(query, key, value, allowed, *, bias=None, bound=None, dropout=0.0, se
         logits `[..., queries]`. The logsumexp is `MASKED` for queries without keys.
     """
     dtype = accumulation_dtype(query.dtype)
-    logits = tf.cast(pair_logits(query, key), dtype)
+    logits = tf.cast(pair_logits(query, key), dtype)  # [..., queries, keys]
     if bias is not None:
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
@@ -58,48 +59,38 @@ def attend(query, key, value, allowed, *, bias=None, bound=None, dropout=0.0, se
     if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
         top = tf.constant([bound], dtype)
     else:
-        top = tf.stop_gradient(row_maximum(where_all(masks, logits, masked)))
+        top = tf.stop_gradient(row_maximum(where_all(masks, logits, masked)))  # [..., queries]
     # Masked a second time rather than reused, so that no tensor of masked logits is ever stored.
     weights = tf.exp(where_all(masks, logits - tf.expand_dims(top, -1), masked))
-    total = tf.reduce_sum(weights, axis=-1)
-    found = total > 0
-    total = tf.where(found, total, 1.0)
+    total = tf.reduce_sum(weights, axis=-1)  # [..., queries]
+    has_keys = total > 0
+    total = tf.where(has_keys, total, 1.0)
     weights = tf.cast(drop(weights, dropout, seed), value.dtype)
     output = weighted_sums(weights, value) * tf.expand_dims(tf.cast(1.0 / total, value.dtype), -1)
-    logsumexp = tf.where(found, top + tf.math.log(total), masked)
-    return output, logsumexp
+    return output, tf.where(has_keys, top + tf.math.log(total), masked)
 
 
 def softmax_sums(logits, value, dropout=0.0, seed=None):
-    """Computes sums of values with the softmax of logits as weights, by TensorFlow's kernels.
-
-    Args:
-        logits: `[..., queries, keys]`, `MASKED` for keys that a query does not see.
-        value: `[..., keys, value_depth]`.
-        dropout, seed: see `attend`.
-
-    Returns:
-        See `attend`.
-    """
+    """Computes what `attend` does from masked logits, by TensorFlow's kernels."""
     weights, logsumexp = _softmax(logits)
-    found = logsumexp > MASKED / 2
+    has_keys = logsumexp > MASKED / 2
     output = weighted_sums(tf.cast(drop(weights, dropout, seed), value.dtype), value)
-    output = tf.where(found[..., None], output, tf.zeros([], output.dtype))
-    return output, tf.where(found, logsumexp, tf.constant(MASKED, logits.dtype))
+    output = tf.where(has_keys[..., None], output, tf.zeros([], output.dtype))
+    return output, tf.where(has_keys, logsumexp, tf.constant(MASKED, logits.dtype))
 
 
 @tf.custom_gradient
 def _softmax(logits):
-    """Returns the softmax of rows and their logsumexp."""
+    """Returns the softmax of rows, `[..., queries, keys]`, and their logsumexp."""
     # TensorFlow's kernel takes at most five axes.
     rows = tf.reshape(logits, [math.prod(sizes(logits)[:-1]), size(logits, -1)])
     weights = tf.reshape(tf.nn.softmax(rows), sizes(logits))
     # The largest weight is exp(largest logit - logsumexp).
     logsumexp = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(weights, axis=-1))
 
-    def gradients(of_weights, of_logsumexp):
-        mean = tf.reduce_sum(weights * of_weights, axis=-1) - of_logsumexp
-        return weights * (of_weights - mean[..., None])
+    def gradients(weights_gradient, logsumexp_gradient):
+        mean = tf.reduce_sum(weights * weights_gradient, axis=-1) - logsumexp_gradient
+        return weights * (weights_gradient - mean[..., None])
 
     return (weights, logsumexp), gradients
 
@@ -123,11 +114,11 @@ def merge(outputs, logsumexps, axis):
     return tf.reduce_sum(shares[..., None] * outputs, axis=axis)
 
 
-def merge_sets(*found, return_logsumexp=False):
+def merge_sets(*sets, return_logsumexp=False):
     """Merges the attention to several sets of keys into one softmax; see `merge`.
 
     Args:
-        *found: pairs of an output `[batch, heads, queries, value_depth]` and the logsumexp of its
+        *sets: pairs of an output `[batch, heads, queries, value_depth]` and the logsumexp of its
             logits `[batch, heads, queries]`.
         return_logsumexp: bool, whether to also return the logsumexp of all logits. Defaults to
             False.
@@ -136,22 +127,32 @@ def merge_sets(*found, return_logsumexp=False):
         `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
         `[batch, heads, queries]`.
     """
-    outputs, logsumexps = zip(*found)
-    logsumexps = tf.stack(logsumexps, axis=-1)
+    outputs, logsumexps = zip(*sets)
+    logsumexps = tf.stack(logsumexps, axis=-1)  # [batch, heads, queries, sets]
     output = _sum_of_shares(tf.nn.softmax(logsumexps), *outputs)
     return (output, tf.reduce_logsumexp(logsumexps, axis=-1)) if return_logsumexp else output
 
 
 @tf.custom_gradient
 def _sum_of_shares(shares, *outputs):
-    """Sums outputs with shares. The gradient keeps no products."""
+    """Sums outputs with shares `[batch, heads, queries, sets]`. The gradient keeps no products."""
     parts = tf.split(tf.cast(shares, outputs[0].dtype), len(outputs), axis=-1)
 
     def gradients(upstream):
-        of_shares = [tf.reduce_sum(tf.cast(upstream * x, shares.dtype), axis=-1) for x in outputs]
-        return tf.stack(of_shares, axis=-1), *[part * upstream for part in parts]
+        products = (tf.cast(upstream * x, shares.dtype) for x in outputs)
+        shares_gradient = tf.stack([tf.reduce_sum(x, axis=-1) for x in products], axis=-1)
+        return shares_gradient, *[part * upstream for part in parts]
 
     return tf.add_n([part * x for part, x in zip(parts, outputs)]), gradients
+
+
+class StepKeys(NamedTuple):
+    """The keys that a query at one position may see: arguments of `attend_step`."""
+
+    key: tf.Tensor
+    value: tf.Tensor
+    allowed: tf.Tensor
+    distance: tf.Tensor
 
 
 def attend_step(
@@ -193,23 +194,27 @@ def attend_step(
         `[batch, heads, queries]`.
     """
     query, bias = query * query.shape[-1] ** -0.5, None
-    if relative_embeddings is not None:
-        # Only the distances that can occur.
-        far = relative_embeddings.shape[1] // 2
-        first = 0 if causal else -far
-        row = tf.clip_by_value(distance, first, far) - first
-        if row.shape.rank > 1:
-            row = tf.broadcast_to(row, [size(query, 0), query.shape[1], size(row, 2)])
-        table = tf.cast(relative_embeddings[:, first + far :], query.dtype)
-        products = tf.einsum("bhqd,hrd->bhqr", query, table)
-        bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
     heads, key_heads = query.shape[1], key.shape[1]
-    if bias is not None and key_heads != heads:
-        bias = fold_heads(bias, key_heads)
-    # Queries that share keys attend together, so that the keys are read once.
+    if relative_embeddings is not None:
+        bias = fold_heads(_step_bias(query, relative_embeddings, distance, causal), key_heads)
+    # Queries that share keys attend together, so that the keys are read once:
+    # [batch, key_heads, heads / key_heads * queries, depth]
     output, logsumexp = attend(fold_heads(query, key_heads), key, value, allowed, bias=bias)
     output = fold_heads(output, heads)
     return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
+
+
+def _step_bias(query, relative_embeddings, distance, causal):
+    """Computes the relative logits of `attend_step`, `[batch, heads, queries, keys]`."""
+    far = relative_embeddings.shape[1] // 2
+    # Only the distances that can occur.
+    first = 0 if causal else -far
+    row = tf.clip_by_value(distance, first, far) - first
+    if row.shape.rank > 1:
+        row = tf.broadcast_to(row, [size(query, 0), query.shape[1], size(row, 2)])
+    table = tf.cast(relative_embeddings[:, first + far :], query.dtype)  # [heads, distances, depth]
+    products = tf.einsum("bhqd,hrd->bhqr", query, table)
+    return tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
 
 
 def without_padding(output, logsumexp, query_mask):
@@ -286,7 +291,7 @@ def weighted_sums(weights, value):
 
 
 def _is_long(rows, other):
-    """Returns whether there are many rows, and matrices with which no others are broadcast."""
+    """Returns whether there are many rows, and no matrix is broadcast with others."""
     same = tuple(rows.shape[:-2]) == tuple(other.shape[:-2])
     return same and (rows.shape[-2] or LONG_BLOCK) >= LONG_BLOCK
 
@@ -295,8 +300,8 @@ def _is_long(rows, other):
 def _pair_logits(query, key):
     def gradients(upstream):
         # Transposes the short rows, never the upstream gradient.
-        of_key = tf.matmul(query, upstream, transpose_a=True)
-        return tf.matmul(upstream, key), tf.linalg.matrix_transpose(of_key)
+        key_gradient = tf.matmul(query, upstream, transpose_a=True)
+        return tf.matmul(upstream, key), tf.linalg.matrix_transpose(key_gradient)
 
     return tf.matmul(query, key, transpose_b=True), gradients
 
@@ -304,9 +309,9 @@ def _pair_logits(query, key):
 @tf.custom_gradient
 def _weighted_sums(weights, value):
     def gradients(upstream):
-        of_value = tf.matmul(upstream, weights, transpose_a=True)
-        of_weights = tf.matmul(upstream, value, transpose_b=True)
-        return of_weights, tf.linalg.matrix_transpose(of_value)
+        value_gradient = tf.matmul(upstream, weights, transpose_a=True)
+        weights_gradient = tf.matmul(upstream, value, transpose_b=True)
+        return weights_gradient, tf.linalg.matrix_transpose(value_gradient)
 
     return tf.matmul(weights, value), gradients
 

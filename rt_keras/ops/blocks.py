@@ -76,6 +76,8 @@ def fold_heads(x, heads):
     Returns:
         `[batch, heads, more_heads / heads * length, depth]`.
     """
+    if x.shape[1] == heads:
+        return x
     rows = size(x, 1) * size(x, 2) // heads
     return tf.reshape(x, [size(x, 0), heads, rows, size(x, 3)])
 
@@ -129,8 +131,8 @@ def with_a_position(attend, arguments):
             for name, axis in axes.items()
             if arguments.get(name) is not None
         }
-    found = attend({**arguments, **added})
-    return tf.nest.map_structure(lambda x: x[:, :, :length], found) if added else found
+    outputs = attend({**arguments, **added})
+    return tf.nest.map_structure(lambda x: x[:, :, :length], outputs) if added else outputs
 
 
 def shift_left(x, axis):

@@ -1,8 +1,8 @@
-"""Attention of tiles of queries to slices of keys, by TensorFlow's kernels.
+"""Attention of tiles of queries to spans of keys, by TensorFlow's own kernels on a CPU.
 
-Without a compiler, each operation reads and writes memory. The logits of a tile stay in the
-processor's cache from one operation to the next, and none are kept: the gradient computes them
-again from the logsumexp.
+Without a compiler, each operation reads and writes memory. The logits of a tile, some consecutive
+queries, stay in the processor's cache from one operation to the next, and none are kept: the
+gradient computes them again from the logsumexp.
 """
 
 import functools
@@ -27,178 +27,6 @@ TILE_SIZE, LOGITS_OF_TILE = 128, 2**23
 TILES_AT_ONCE = 2
 
 
-def tile_size(query, keys):
-    """Returns the number of positions of a tile.
-
-    Args:
-        query: `[batch, heads, length, depth]`.
-        keys: int or int scalar, number of keys of a query.
-    """
-    batch, heads, length, _ = query.shape
-    most = TILE_SIZE
-    if isinstance(keys, int):
-        # An unknown batch counts as one row.
-        most = min(most, max(1, LOGITS_OF_TILE // max(1, (batch or 1) * heads * keys)))
-    return most if length is None else max(1, min(most, length))
-
-
-def split_tiles(x, key_heads, tile):
-    """Splits queries to `[tiles, batch, key_heads, heads / key_heads * tile, depth]`.
-
-    Args:
-        x: `[batch, heads, length, depth]`. The heads of a key head are consecutive.
-        key_heads: int, number of key heads.
-        tile: int, number of positions of a tile.
-    """
-    batch, heads, length, depth = sizes(x)
-    # The results of no tile at all would have no shape.
-    count, groups = larger(ceil_div(length, tile), 1), heads // key_heads
-    x = pad_axis(x, 2, 0, count * tile - length)
-    x = tf.transpose(tf.reshape(x, [batch, heads, count, tile, depth]), [2, 0, 1, 3, 4])
-    return tf.reshape(x, [count, batch, key_heads, groups * tile, depth])
-
-
-def _join_tiles(x, heads, length):
-    """Inverts `split_tiles`. `[batch, heads, length, depth]`."""
-    count, batch, key_heads, rows, depth = sizes(x)
-    tile = rows * key_heads // heads
-    x = tf.transpose(tf.reshape(x, [count, batch, heads, tile, depth]), [1, 2, 0, 3, 4])
-    return tf.reshape(x, [batch, heads, count * tile, depth])[:, :, :length]
-
-
-def attend_to_slices(query, key, value, tile, tiles, dropout=0.0, seed=None):
-    """Computes attention of each tile of queries to a slice of the keys.
-
-    ```
-    output_i = sum_j p_ij value_j,    p_ij = softmax_j(logit_ij)
-    ```
-
-    Args:
-        query: `[batch, heads, length, depth]`, already scaled. The rows of a tile are those of
-            `split_tiles`.
-        key, value: `[batch, key_heads, parts, units, depth]`.
-        tile: int, number of positions of a tile; see `tile_size`.
-        tiles: object with three methods. `span(index)` returns the first unit of a tile's keys and
-            the unit after the last. `selection(index, first, end, kept)` returns anything that
-            determines which of these keys queries see, and what of it is kept for the gradient,
-            `[batch, key_heads, rows, any]`; `kept` is None in the forward pass.
-            `logits(products, selection)` returns the logits from the products of queries and keys,
-            both `[batch, key_heads, rows, parts * (end - first)]`: the products, to which anything
-            without a gradient may be added, or `MASKED` for keys that a query does not see.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
-
-    Returns:
-        The output `[batch, heads, length, value_depth]`, and the logsumexp of the logits
-        `[batch, heads, length]`; see `attend`.
-
-    Source: Dao et al. 2022, FlashAttention, section 3.1, which has this gradient.
-    """
-    heads, length = query.shape[1], size(query, 2)
-    query = split_tiles(query, key.shape[1], tile)
-    seeds = tf.random.split(seed, size(query, 0)) if dropout else None
-
-    @tf.custom_gradient
-    def attend(query, key, value):
-        given = _Attention(query, key, value, tiles, dropout, seeds)
-        output, logsumexp, kept = given.forward()
-        found = output, logsumexp
-        return found, lambda *upstream: given.gradients(found, kept, upstream)
-
-    output, logsumexp = attend(query, key, value)
-    output, logsumexp = (_join_tiles(x, heads, length) for x in (output, logsumexp[..., None]))
-    return output, logsumexp[..., 0]
-
-
-class _Attention:
-    """The arguments of `attend_to_slices`, with split queries; its forward and backward passes."""
-
-    def __init__(self, query, key, value, tiles, dropout, seeds):
-        self.query, self.key, self.value = query, key, value
-        self.tiles, self.dropout, self.seeds = tiles, dropout, seeds
-        self.count, self.dtype = size(query, 0), accumulation_dtype(query.dtype)
-
-    def forward(self):
-        types = self.value.dtype, self.dtype, self.dtype
-        return tf.map_fn(
-            self._attend,
-            tf.range(self.count),
-            parallel_iterations=TILES_AT_ONCE,
-            fn_output_signature=types,
-        )
-
-    def gradients(self, found, kept, upstream):
-        def step(index, of_query, *totals):
-            of_tile = self._gradients(index, *[x[index] for x in (*found, kept, *upstream)])
-            first, end = self.tiles.span(index)
-            totals = [_plus(x, part, first, end) for x, part in zip(totals, of_tile[1:])]
-            return index + 1, of_query.write(index, of_tile[0]), *totals
-
-        totals = [tf.zeros(tf.shape(x), self.dtype) for x in (self.key, self.value)]
-        array = tf.TensorArray(self.query.dtype, self.count, element_shape=self.query.shape[1:])
-        _, of_query, *totals = tf.while_loop(
-            lambda index, *_: index < self.count,
-            step,
-            (tf.constant(0), array, *totals),
-            parallel_iterations=TILES_AT_ONCE,
-        )
-        of_key, of_value = totals
-        return (
-            of_query.stack(),
-            tf.cast(of_key, self.key.dtype),
-            tf.cast(of_value, self.value.dtype),
-        )
-
-    def _attend(self, index):
-        first, end = self.tiles.span(index)
-        logits, kept = self._logits(index, first, end, None)
-        values = _slice(self.value, first, end)
-        return *softmax_sums(logits, values, self.dropout, self._seed(index)), kept
-
-    def _logits(self, index, first, end, kept):
-        products = tf.matmul(self.query[index], _slice(self.key, first, end), transpose_b=True)
-        selection, kept = self.tiles.selection(index, first, end, kept)
-        return self.tiles.logits(tf.cast(products, self.dtype), selection), kept
-
-    def _seed(self, index):
-        return None if self.seeds is None else self.seeds[index]
-
-    def _gradients(self, index, output, logsumexp, kept, of_output, of_logsumexp):
-        """Computes the gradients of a tile's queries, and of the keys and values in its slice."""
-        first, end = self.tiles.span(index)
-        seen = logsumexp > MASKED / 2
-        of_output = tf.where(seen[..., None], of_output, 0)
-        logits, _ = self._logits(index, first, end, kept)
-        # All weights of a query without keys are 0.
-        weights = tf.exp(logits - tf.where(seen, logsumexp, 0)[..., None])
-        of_shares = tf.matmul(of_output, _slice(self.value, first, end), transpose_b=True)
-        of_weights = drop(tf.cast(of_shares, self.dtype), self.dropout, self._seed(index))
-        mean = tf.reduce_sum(tf.cast(of_output * output, self.dtype), axis=-1) - of_logsumexp
-        of_logits = tf.cast(weights * (of_weights - mean[..., None]), self.query.dtype)
-        shares = tf.cast(drop(weights, self.dropout, self._seed(index)), self.value.dtype)
-        return (
-            tf.matmul(of_logits, _slice(self.key, first, end)),
-            tf.matmul(of_logits, self.query[index], transpose_a=True),
-            tf.matmul(shares, of_output, transpose_a=True),
-        )
-
-
-def _slice(x, first, end):
-    """Returns some units, `[batch, key_heads, parts * (end - first), depth]`."""
-    x = x[:, :, :, first:end]
-    return tf.reshape(x, [*sizes(x)[:2], size(x, 2) * size(x, 3), size(x, 4)])
-
-
-def _plus(total, x, first, end):
-    """Adds the gradient of a slice to the total, `[batch, key_heads, parts, units, depth]`."""
-    (*rows, units, depth), shape = sizes(total), tf.shape(total)
-    start = tf.range(math.prod(rows))[:, None] * units
-    places = tf.reshape(start + tf.range(first, end), [-1, 1])
-    total = tf.reshape(total, [-1, depth])
-    x = tf.cast(tf.reshape(x, [-1, depth]), total.dtype)
-    return tf.reshape(tf.tensor_scatter_nd_add(total, places, x), shape)
-
-
 class Spans(NamedTuple):
     """The keys that a query sees.
 
@@ -208,8 +36,8 @@ class Spans(NamedTuple):
         causal: bool, whether it sees none of the later keys.
         sliding_window: int, maximum distance of the keys, plus one; or None.
         offset: int, position of the first query among the keys.
-        numbers: int `[batch, length]`, numbers of the blocks of queries and keys, instead of
-            those by position; or None.
+        block_numbers: int `[batch, length]`, the blocks of queries and keys, instead of those by
+            position; or None.
     """
 
     block_size: int | None = None
@@ -218,7 +46,7 @@ class Spans(NamedTuple):
     causal: bool = False
     sliding_window: int | None = None
     offset: int = 0
-    numbers: tf.Tensor | None = None
+    block_numbers: tf.Tensor | None = None
 
     def width(self, keys):
         """Returns the number of keys in the blocks that a query sees, of `keys` in all."""
@@ -231,36 +59,35 @@ class Spans(NamedTuple):
         if self.block_size is not None:
             start = (first // self.block_size - self.before) * self.block_size
             end = (last // self.block_size + self.after + 1) * self.block_size
-            if self.numbers is not None:
+            if self.block_numbers is not None:
                 # Blocks may begin anywhere.
                 start, end = start - self.block_size, end + self.block_size
         if self.causal:
             end = tf.minimum(end, last + 1)
         return tf.maximum(start, 0), tf.minimum(end, keys)
 
-    def allowed(self, query, key, is_one_block):
-        """Returns which keys queries see, bool `[queries, keys]`, in a list of masks."""
-        query, masks = query[:, None], []
+    def masks(self, queries, keys, is_one_block):
+        """Returns which keys queries see by their positions, a list of bool `[queries, keys]`."""
+        queries, masks = queries[:, None], []
         if self.causal:
-            masks.append(key <= query)
+            masks.append(keys <= queries)
         if self.sliding_window is not None:
-            masks.append(tf.abs(query - key) < self.sliding_window)
-        if not (self.block_size is None or is_one_block or self.numbers is not None):
-            distance = key // self.block_size - query // self.block_size
-            masks += self._are_near(distance)
+            masks.append(tf.abs(queries - keys) < self.sliding_window)
+        if not (self.block_size is None or is_one_block or self.block_numbers is not None):
+            masks += self._near(keys // self.block_size - queries // self.block_size)
         return masks
 
-    def allowed_by_number(self, queries, first, end):
-        """Returns which keys from `first` to `end` queries see, `[batch, queries, keys]` masks."""
-        if self.numbers is None:
+    def masks_of_rows(self, queries, first, end):
+        """Returns which keys from `first` to `end` queries see, bool `[batch, queries, keys]`."""
+        if self.block_numbers is None:
             return []
         # There may be padding after the last query.
-        numbers = tf.pad(self.numbers, [[0, 0], [0, size(queries, 0)]])
-        of_queries = tf.gather(numbers, queries, axis=1)
-        return self._are_near(self.numbers[:, None, first:end] - of_queries[:, :, None])
+        numbers = tf.pad(self.block_numbers, [[0, 0], [0, size(queries, 0)]])
+        numbers = tf.gather(numbers, queries, axis=1)  # [batch, queries]
+        return self._near(self.block_numbers[:, None, first:end] - numbers[:, :, None])
 
-    def _are_near(self, distance):
-        return [distance >= -self.before, distance <= self.after]
+    def _near(self, blocks_apart):
+        return [blocks_apart >= -self.before, blocks_apart <= self.after]
 
 
 def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0, seed=None):
@@ -278,33 +105,33 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
         Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits
         `[batch, heads, length]`.
     """
-    tile = tile_size(query, spans.width(size(key, 2)))
-    tiles = _Tiles(spans, tile, query, key, key_mask)
-    key, value = key[:, :, None], value[:, :, None]
-    found = attend_to_slices(query, key, value, tile, tiles, dropout, seed)
-    return found if query_mask is None else without_padding(*found, query_mask)
+    tile_size = positions_per_tile(query, spans.width(size(key, 2)))
+    tiles = _SpanTiles(spans, tile_size, query, key, key_mask)
+    key, value = key[:, :, None], value[:, :, None]  # [batch, key_heads, 1, keys, depth]
+    attended = attend_in_tiles(query, key, value, tile_size, tiles, dropout, seed)
+    return attended if query_mask is None else without_padding(*attended, query_mask)
 
 
-class _Tiles:
-    """See `attend_to_slices`."""
+class _SpanTiles:
+    """The keys of tiles; see `attend_in_tiles`."""
 
-    def __init__(self, spans, tile, query, key, key_mask):
-        self.spans, self.tile, self.keys = spans, tile, size(key, 2)
+    def __init__(self, spans, tile_size, query, key, key_mask):
+        self.spans, self.tile_size, self.keys = spans, tile_size, size(key, 2)
         self.groups = query.shape[1] // key.shape[1]
         self.dtype = accumulation_dtype(query.dtype)
         self.key_mask = None if key_mask is None else tf.cast(key_mask, tf.bool)
 
     def span(self, index):
-        first = self.spans.offset + index * self.tile
-        return self.spans.ends(first, first + self.tile - 1, self.keys)
+        first = self.spans.offset + index * self.tile_size
+        return self.spans.ends(first, first + self.tile_size - 1, self.keys)
 
     def selection(self, index, first, end, kept):
-        queries = self.spans.offset + index * self.tile + tf.range(self.tile)
+        queries = self.spans.offset + index * self.tile_size + tf.range(self.tile_size)
         block_size = self.spans.block_size
-        is_one_block = block_size is None or block_size % self.tile == 0
-        masks = self.spans.allowed(queries, tf.range(first, end), is_one_block)
+        is_one_block = block_size is None or block_size % self.tile_size == 0
+        masks = self.spans.masks(queries, tf.range(first, end), is_one_block)
         masks = [tf.tile(mask, [self.groups, 1]) for mask in masks]
-        for mask in self.spans.allowed_by_number(queries, first, end):
+        for mask in self.spans.masks_of_rows(queries, first, end):
             masks.append(tf.tile(mask, [1, self.groups, 1])[:, None])
         if self.key_mask is not None:
             masks.append(self.key_mask[:, None, None, first:end])
@@ -314,3 +141,165 @@ class _Tiles:
 
     def logits(self, products, selection):
         return where_all(selection, products, tf.constant(MASKED, products.dtype))
+
+
+def positions_per_tile(query, keys):
+    """Returns the number of positions of a tile, for queries that each see a number of keys."""
+    batch, heads, length, _ = query.shape
+    most = TILE_SIZE
+    if isinstance(keys, int):
+        # An unknown batch counts as one row.
+        most = min(most, max(1, LOGITS_OF_TILE // max(1, (batch or 1) * heads * keys)))
+    return most if length is None else max(1, min(most, length))
+
+
+def split_tiles(x, key_heads, tile_size):
+    """Splits queries to `[tiles, batch, key_heads, heads / key_heads * tile_size, depth]`."""
+    batch, heads, length, depth = sizes(x)
+    # The results of no tile at all would have no shape.
+    count, groups = larger(ceil_div(length, tile_size), 1), heads // key_heads
+    x = pad_axis(x, 2, 0, count * tile_size - length)
+    x = tf.transpose(tf.reshape(x, [batch, heads, count, tile_size, depth]), [2, 0, 1, 3, 4])
+    return tf.reshape(x, [count, batch, key_heads, groups * tile_size, depth])
+
+
+def _join_tiles(x, heads, length):
+    """Inverts `split_tiles`. `[batch, heads, length, depth]`."""
+    count, batch, key_heads, rows, depth = sizes(x)
+    tile_size = rows * key_heads // heads
+    x = tf.transpose(tf.reshape(x, [count, batch, heads, tile_size, depth]), [1, 2, 0, 3, 4])
+    return tf.reshape(x, [batch, heads, count * tile_size, depth])[:, :, :length]
+
+
+def attend_in_tiles(query, key, value, tile_size, tiles, dropout=0.0, seed=None):
+    """Computes attention of each tile of queries to a span of the keys.
+
+    ```
+    output_i = sum_j p_ij value_j,    p_ij = softmax_j(logit_ij)
+    ```
+
+    Args:
+        query: `[batch, heads, length, depth]`, already scaled. The rows of a tile are those of
+            `split_tiles`.
+        key, value: `[batch, key_heads, parts, units, depth]`.
+        tile_size: int, number of positions of a tile; see `positions_per_tile`.
+        tiles: object with three methods. `span(index)` returns the first unit of a tile's keys and
+            the unit after the last. `selection(index, first, end, kept)` returns anything that
+            determines which of these keys queries see, and what of it is kept for the gradient,
+            `[batch, key_heads, rows, any]`; `kept` is None in the forward pass.
+            `logits(products, selection)` returns the logits from the products of queries and keys,
+            both `[batch, key_heads, rows, parts * (end - first)]`: the products, to which anything
+            without a gradient may be added, or `MASKED` for keys that a query does not see.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        The output `[batch, heads, length, value_depth]`, and the logsumexp of the logits
+        `[batch, heads, length]`; see `attend`.
+
+    Source: Dao et al. 2022, FlashAttention, section 3.1, which has this gradient.
+    """
+    heads, length = query.shape[1], size(query, 2)
+    query = split_tiles(query, key.shape[1], tile_size)
+    seeds = tf.random.split(seed, size(query, 0)) if dropout else None
+
+    @tf.custom_gradient
+    def attend(query, key, value):
+        passes = _Passes(query, key, value, tiles, dropout, seeds)
+        output, logsumexp, kept = passes.forward()
+        results = output, logsumexp, kept
+        return (output, logsumexp), lambda *upstream: passes.backward(results, upstream)
+
+    output, logsumexp = attend(query, key, value)
+    output, logsumexp = (_join_tiles(x, heads, length) for x in (output, logsumexp[..., None]))
+    return output, logsumexp[..., 0]
+
+
+class _Passes:
+    """The arguments of `attend_in_tiles`, with split queries; its forward and backward passes."""
+
+    def __init__(self, query, key, value, tiles, dropout, seeds):
+        self.query, self.key, self.value = query, key, value
+        self.tiles, self.dropout, self.seeds = tiles, dropout, seeds
+        self.count, self.dtype = size(query, 0), accumulation_dtype(query.dtype)
+
+    def forward(self):
+        """Returns outputs, logsumexps and what is kept, `[tiles, batch, key_heads, rows, ...]`."""
+        return tf.map_fn(
+            self._attend,
+            tf.range(self.count),
+            parallel_iterations=TILES_AT_ONCE,
+            fn_output_signature=(self.value.dtype, self.dtype, self.dtype),
+        )
+
+    def backward(self, results, upstream):
+        """Returns the gradients of queries, keys and values."""
+
+        def step(index, query_gradients, *totals):
+            gradients = self._gradients(index, *[x[index] for x in (*results, *upstream)])
+            first, end = self.tiles.span(index)
+            totals = [_plus(x, part, first, end) for x, part in zip(totals, gradients[1:])]
+            return index + 1, query_gradients.write(index, gradients[0]), *totals
+
+        totals = [tf.zeros(tf.shape(x), self.dtype) for x in (self.key, self.value)]
+        array = tf.TensorArray(self.query.dtype, self.count, element_shape=self.query.shape[1:])
+        _, query_gradients, *totals = tf.while_loop(
+            lambda index, *_: index < self.count,
+            step,
+            (tf.constant(0), array, *totals),
+            parallel_iterations=TILES_AT_ONCE,
+        )
+        return query_gradients.stack(), *(
+            tf.cast(total, x.dtype) for total, x in zip(totals, (self.key, self.value))
+        )
+
+    def _attend(self, index):
+        first, end = self.tiles.span(index)
+        logits, kept = self._logits(index, first, end, None)
+        value = _units(self.value, first, end)
+        return *softmax_sums(logits, value, self.dropout, self._seed(index)), kept
+
+    def _logits(self, index, first, end, kept):
+        """Returns the logits of a tile, `[batch, key_heads, rows, keys]`, and what is kept."""
+        products = tf.matmul(self.query[index], _units(self.key, first, end), transpose_b=True)
+        selection, kept = self.tiles.selection(index, first, end, kept)
+        return self.tiles.logits(tf.cast(products, self.dtype), selection), kept
+
+    def _seed(self, index):
+        return None if self.seeds is None else self.seeds[index]
+
+    def _gradients(self, index, output, logsumexp, kept, output_gradient, logsumexp_gradient):
+        """Computes the gradients of a tile's queries, and of the keys and values in its span."""
+        first, end = self.tiles.span(index)
+        has_keys = logsumexp > MASKED / 2
+        output_gradient = tf.where(has_keys[..., None], output_gradient, 0)
+        logits, _ = self._logits(index, first, end, kept)
+        # All weights of a query without keys are 0.
+        weights = tf.exp(logits - tf.where(has_keys, logsumexp, 0)[..., None])
+        products = tf.matmul(output_gradient, _units(self.value, first, end), transpose_b=True)
+        products = drop(tf.cast(products, self.dtype), self.dropout, self._seed(index))
+        mean = tf.reduce_sum(tf.cast(output_gradient * output, self.dtype), axis=-1)
+        mean -= logsumexp_gradient
+        logits_gradient = tf.cast(weights * (products - mean[..., None]), self.query.dtype)
+        weights = tf.cast(drop(weights, self.dropout, self._seed(index)), self.value.dtype)
+        return (
+            tf.matmul(logits_gradient, _units(self.key, first, end)),
+            tf.matmul(logits_gradient, self.query[index], transpose_a=True),
+            tf.matmul(weights, output_gradient, transpose_a=True),
+        )
+
+
+def _units(x, first, end):
+    """Returns some units, `[batch, key_heads, parts * (end - first), depth]`."""
+    x = x[:, :, :, first:end]
+    return tf.reshape(x, [*sizes(x)[:2], size(x, 2) * size(x, 3), size(x, 4)])
+
+
+def _plus(total, x, first, end):
+    """Adds the gradient of a span to the total, `[batch, key_heads, parts, units, depth]`."""
+    (*rows, units, depth), shape = sizes(total), tf.shape(total)
+    start = tf.range(math.prod(rows))[:, None] * units
+    places = tf.reshape(start + tf.range(first, end), [-1, 1])
+    total = tf.reshape(total, [-1, depth])
+    x = tf.cast(tf.reshape(x, [-1, depth]), total.dtype)
+    return tf.reshape(tf.tensor_scatter_nd_add(total, places, x), shape)

@@ -1,11 +1,25 @@
 """Attention to the first tokens of a sequence, the attention sinks, from any position."""
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
 from rt_keras.ops.blocks import fold_heads, pad_axis, places_of_rows, size, take_places
 from rt_keras.ops.caches import pad_to, write_chunk
 from rt_keras.ops.left_padding import leading_padding
+from rt_keras.ops.naive import naive_attention, naive_mask
+
+
+def naive_first_tokens(query, key, value, *, num_first_tokens, outside=(), key_mask=None, **masks):
+    """Computes `first_tokens_attention` by its equation, in NumPy; see `naive_mask`."""
+    length = query.shape[2]
+    i, j = np.arange(length)[:, None], np.arange(length)
+    start = 0 if key_mask is None else np.argmax(key_mask, axis=1)[:, None, None, None]
+    allowed = naive_mask(length, length, key_mask=key_mask, **masks)
+    allowed = allowed & (j >= start) & (j < start + num_first_tokens)
+    for covers in outside:
+        allowed = allowed & ~covers(i, j)
+    return naive_attention(query, key, value, allowed)
 
 
 def first_tokens_attention(
@@ -55,23 +69,23 @@ def first_tokens_attention(
     >>> first_tokens_attention(x, x, x, num_first_tokens=3, causal=True)[0].shape
     TensorShape([1, 2, 10, 4])
     """
-    places = tf.range(num_first_tokens)[None]
+    places = tf.range(num_first_tokens)[None]  # [batch or 1, num_first_tokens]
     if key_mask is None:
-        kept = first_tokens_cache(key, value, num_first_tokens=num_first_tokens)
+        keys = first_tokens_cache(key, value, num_first_tokens=num_first_tokens)
         real = places < size(key, 2)
     else:
         places += leading_padding(key_mask)[:, None]
-        kept = {
+        keys = {
             name: take_places(pad_axis(x, 2, 0, num_first_tokens), places)
             for name, x in (("key", key), ("value", value))
         }
         mask = pad_axis(tf.cast(key_mask, tf.bool), 1, 0, num_first_tokens)
         real = tf.gather(mask, places, batch_dims=1)
-    own = tf.range(size(query, 2))[None]
-    allowed = _seen(own, places, real, causal, outside)
+    positions = tf.range(size(query, 2))[None]
+    allowed = _allowed(positions, places, real, causal, outside)
     if query_mask is not None:
         allowed &= tf.cast(query_mask, tf.bool)[:, :, None]
-    return _attend(query, kept, allowed, dropout, seed)
+    return _attend(query, keys, allowed, dropout, seed)
 
 
 def first_tokens_cache(key, value, *, num_first_tokens):
@@ -115,33 +129,27 @@ def first_tokens_chunk(
     (TensorShape([1, 2, 4, 4]), TensorShape([1, 2, 3, 4]))
     """
     cache = write_chunk(cache, position, count, key=key, value=value)
-    own = places_of_rows(position, tf.range(size(query, 2)))
+    positions = places_of_rows(position, tf.range(size(query, 2)))
     places = tf.range(size(cache["key"], 2))[None]
-    allowed = _seen(own, places, tf.ones_like(places, tf.bool), True, outside)
+    allowed = _allowed(positions, places, tf.ones_like(places, tf.bool), True, outside)
     return _attend(query, cache, allowed, dropout, seed), cache
 
 
-def _seen(own, places, real, causal, outside):
-    """Returns which first tokens queries see, bool `[batch or 1, length, num_first_tokens]`.
-
-    Args:
-        own: int `[batch or 1, length]`, positions of the queries.
-        places, real: int and bool `[batch or 1, num_first_tokens]`, positions of the first tokens,
-            and whether there are tokens.
-        causal, outside: see `first_tokens_attention`.
-    """
-    own, places = own[:, :, None], places[:, None]
-    allowed = real[:, None] & (places <= own if causal else own >= 0)
+def _allowed(positions, places, real, causal, outside):
+    """Returns which first tokens queries see, bool `[batch or 1, length, num_first_tokens]`."""
+    positions, places = positions[:, :, None], places[:, None]
+    allowed = real[:, None] & (places <= positions if causal else positions >= 0)
     for covers in outside:
-        allowed &= ~covers(own, places)
+        allowed &= ~covers(positions, places)
     return allowed
 
 
-def _attend(query, kept, allowed, dropout, seed):
-    heads, key_heads = query.shape[1], kept["key"].shape[1]
+def _attend(query, keys, allowed, dropout, seed):
+    """Attends to "key" and "value" of the first tokens, `[batch, key_heads, tokens, ...]`."""
+    heads, key_heads = query.shape[1], keys["key"].shape[1]
     # The query heads of one key head become more queries of it.
     allowed = tf.tile(allowed[:, None], [1, 1, heads // key_heads, 1])
     folded = fold_heads(query * query.shape[3] ** -0.5, key_heads)
-    key, value = (tf.cast(kept[name], query.dtype) for name in ("key", "value"))
+    key, value = (tf.cast(keys[name], query.dtype) for name in ("key", "value"))
     output, logsumexp = attend(folded, key, value, allowed, dropout=dropout, seed=seed)
     return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]

@@ -2,8 +2,13 @@
 
 import tensorflow as tf
 
-from rt_keras.ops import slices
-from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, attend_step, merge_sets
+from rt_keras.ops.attend import (
+    MASKED,
+    accumulation_dtype,
+    attend,
+    attend_step,
+    merge_sets,
+)
 from rt_keras.ops.blocks import (
     ceil_div,
     fold_heads,
@@ -19,7 +24,21 @@ from rt_keras.ops.blocks import (
 from rt_keras.ops.caches import check_position, from_rows, pad_to, write, write_chunk
 from rt_keras.ops.cpu_kernels import Spans, attend_to_spans
 from rt_keras.ops.devices import runs_on_cpu_kernels
+from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.relative import window_bias
+from rt_keras.ops.slices import logits_at_once, map_slices
+
+# Number of keys that the queries of a chunk attend to at once, in longer caches.
+KEYS_AT_ONCE = 1024
+
+
+def naive_full(query, key, value, *, attention_mask=None, relative_embeddings=None, **masks):
+    """Computes `full_attention` by its equation, in NumPy. `masks` are those of `naive_mask`."""
+    key = query if key is None else key
+    allowed = naive_mask(query.shape[2], key.shape[2], **masks)
+    if attention_mask is not None:
+        allowed = allowed & attention_mask[:, None]
+    return naive_attention(query, key, value, allowed, relative_embeddings)
 
 
 def full_attention(
@@ -79,51 +98,54 @@ def full_attention(
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     _, heads, length, _ = sizes(query)
-    keys = size(key, 2)
     query *= query.shape[-1] ** -0.5
     if runs_on_cpu_kernels() and attention_mask is None and relative_embeddings is None:
-        spans = Spans(causal=causal, numbers=documents)
-        found = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
-        return found if return_logsumexp else found[0]
+        spans = Spans(causal=causal, block_numbers=documents)
+        attended = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
+        return attended if return_logsumexp else attended[0]
     # An unknown batch counts as one row.
-    num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, keys)
+    num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, size(key, 2))
 
-    def in_blocks(x):
-        """Splits `[batch, heads, queries, ...]` to `[blocks, batch, heads, block_size, ...]`."""
-        return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
+    def attend_block(block, whole):
+        attended = _attend_block(**block, **whole, causal=causal, dropout=dropout)
+        return attended if return_logsumexp else attended[0]
 
-    sliced = {"query": in_blocks(query)}
-    sliced["start"] = tf.range(num_blocks) * block_size
-    whole = {"key": repeat_heads(key, heads), "value": repeat_heads(value, heads)}
-    if query_mask is not None:
-        sliced["query_mask"] = in_blocks(tf.cast(query_mask, tf.bool)[:, None])
     if attention_mask is not None:
-        of_pairs = tf.cast(attention_mask, tf.bool)
-        sliced["attention_mask"] = in_blocks(
-            of_pairs[:, None] if of_pairs.shape.rank == 3 else of_pairs
-        )
-    if key_mask is not None:
-        whole["key_mask"] = tf.cast(key_mask, tf.bool)
-    if documents is not None:
-        sliced["documents"], whole["documents_of_keys"] = in_blocks(documents[:, None]), documents
-    if relative_embeddings is not None:
-        whole["relative_embeddings"] = tf.convert_to_tensor(relative_embeddings)
+        attention_mask = tf.cast(attention_mask, tf.bool)
+        if attention_mask.shape.rank == 3:
+            attention_mask = attention_mask[:, None]  # [batch, 1, queries, keys]
+    per_query = {
+        "query": query,
+        "query_mask": None if query_mask is None else tf.cast(query_mask, tf.bool)[:, None],
+        "attention_mask": attention_mask,
+        "documents": None if documents is None else documents[:, None],
+    }
+    blocks = {
+        # [blocks, batch, heads or 1, block_size, ...]
+        name: move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
+        for name, x in per_query.items()
+        if x is not None
+    }
+    blocks["start"] = tf.range(num_blocks) * block_size
     if dropout:
-        sliced["seed"] = tf.random.split(seed, num_blocks)
-
-    def attend_block(part, whole):
-        found = _attend_block({**part, **whole}, causal, dropout)
-        return found if return_logsumexp else found[0]
-
+        blocks["seed"] = tf.random.split(seed, num_blocks)
+    whole = {
+        "key": repeat_heads(key, heads),
+        "value": repeat_heads(value, heads),
+        "key_mask": None if key_mask is None else tf.cast(key_mask, tf.bool),
+        "key_documents": documents,
+        "relative_embeddings": relative_embeddings,
+    }
+    whole = {name: tf.convert_to_tensor(x) for name, x in whole.items() if x is not None}
     if num_blocks > 1:
-        dtype = value.dtype
-        if return_logsumexp:
-            dtype = dtype, accumulation_dtype(query.dtype)
-        found = slices.map_slices(attend_block, sliced, whole, dtype)
+        dtypes = value.dtype, accumulation_dtype(query.dtype)
+        dtypes = dtypes if return_logsumexp else value.dtype
+        attended = map_slices(attend_block, blocks, whole, dtypes)
     else:
-        found = attend_block({name: x[0] for name, x in sliced.items()}, whole)
-        found = tf.nest.map_structure(lambda x: x[None], found)
-    return tf.nest.map_structure(lambda x: join_blocks(move_axis(x, 0, 2), length), found)
+        attended = attend_block({name: x[0] for name, x in blocks.items()}, whole)
+        attended = tf.nest.map_structure(lambda x: x[None], attended)
+    # [batch, heads, blocks, block_size, ...] to [batch, heads, length, ...]
+    return tf.nest.map_structure(lambda x: join_blocks(move_axis(x, 0, 2), length), attended)
 
 
 def _blocks_of_queries(batch, heads, length, keys):
@@ -131,31 +153,43 @@ def _blocks_of_queries(batch, heads, length, keys):
     if not all(isinstance(x, int) for x in (batch, heads, length, keys)):
         return 1, larger(length, 1)
     logits_of_one = max(1, batch * heads * keys)
-    block_size = max(1, min(length, slices.logits_at_once() // logits_of_one))
+    block_size = max(1, min(length, logits_at_once() // logits_of_one))
     return max(1, ceil_div(length, block_size)), block_size
 
 
-def _attend_block(block, causal, dropout):
-    """Computes the attention of one block of queries to all keys, and the logsumexp."""
-    query, key, value = block["query"], block["key"], block["value"]
-    keys = size(key, 2)
-    allowed = tf.ones([1, 1, 1, 1], tf.bool)
+def _attend_block(
+    query,
+    key,
+    value,
+    start,
+    *,
+    causal,
+    dropout,
+    seed=None,
+    query_mask=None,
+    key_mask=None,
+    attention_mask=None,
+    documents=None,
+    key_documents=None,
+    relative_embeddings=None,
+):
+    """Computes the attention of a block of queries from `start` on to all keys; see `attend`."""
+    keys, bias = size(key, 2), None
+    allowed = tf.ones([1, 1, 1, 1], tf.bool)  # broadcastable to [batch, heads, block_size, keys]
     if causal:
-        of_keys, of_queries = _positions(query, keys, block["start"])
-        allowed = (of_keys <= of_queries[:, None])[None, None]
-    if "key_mask" in block:
-        allowed &= tf.expand_dims(block["key_mask"][:, None], 1)
-    if "query_mask" in block:
-        allowed &= tf.expand_dims(block["query_mask"], -1)
-    if "attention_mask" in block:
-        allowed &= block["attention_mask"]
-    if "documents" in block:
-        allowed &= block["documents"][..., None] == block["documents_of_keys"][:, None, None]
-    bias = None
-    if "relative_embeddings" in block:
-        table = block["relative_embeddings"]
-        bias = window_bias(query[:, :, None], table, keys, block["start"])[:, :, 0]
-    return attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=block.get("seed"))
+        key_positions, query_positions = _positions(query, keys, start)
+        allowed = (key_positions <= query_positions[:, None])[None, None]
+    if key_mask is not None:
+        allowed &= key_mask[:, None, None]
+    if query_mask is not None:
+        allowed &= query_mask[..., None]
+    if attention_mask is not None:
+        allowed &= attention_mask
+    if documents is not None:
+        allowed &= documents[..., None] == key_documents[:, None, None]
+    if relative_embeddings is not None:
+        bias = window_bias(query[:, :, None], relative_embeddings, keys, start)[:, :, 0]
+    return attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=seed)
 
 
 def _positions(query, keys, start):
@@ -170,8 +204,101 @@ def _positions(query, keys, start):
     return (tf.cast(zero + x, tf.float32) for x in positions)
 
 
-# Number of keys that the queries of a chunk attend to at once, in longer caches.
-KEYS_AT_ONCE = 1024
+def full_cache(key, value, *, max_length):
+    """Builds the cache of `full_step`: the keys and values of all positions.
+
+    Args:
+        key: `[batch, heads, length, depth]`, from the first position. Each step overwrites its own
+            position and ignores later ones.
+        value: `[batch, heads, length, value_depth]`.
+        max_length: int, maximum length of the sequence.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, max_length, ...]`.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> full_cache(x, x, max_length=9)["key"].shape
+    TensorShape([1, 2, 9, 4])
+    """
+    return {"key": pad_to(key, max_length), "value": pad_to(value, max_length)}
+
+
+def full_step(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    count=None,
+    relative_embeddings=None,
+    return_logsumexp=False,
+):
+    """Computes causal `full_attention` of one position, given the cache of earlier ones.
+
+    Args:
+        query: `[batch, heads, 1, depth]`.
+        key: `[batch, heads, 1, depth]`.
+        value: `[batch, heads, 1, value_depth]`.
+        cache: the cache of `full_cache` or of the last step.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. Defaults to None, for no padding.
+        relative_embeddings, return_logsumexp: see `full_attention`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
+        the cache with this position added.
+
+    Raises:
+        ValueError: if the position is known to be outside of the cache.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
+    >>> last = x[:, :, 4:]
+    >>> output, cache = full_step(last, last, last, cache, 4)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    check_position(position, size(cache["key"], 2), count)
+    cache = write(cache, position, count, key=key, value=value)
+    distance = from_rows(position, -tf.range(size(cache["key"], 2)))  # [keys] or [batch, 1, keys]
+    output = attend_step(
+        query,
+        cache["key"],
+        cache["value"],
+        distance[..., None, :] >= 0,
+        distance,
+        relative_embeddings=relative_embeddings,
+        return_logsumexp=return_logsumexp,
+    )
+    return output, cache
+
+
+def full_cross_step(query, key, value, position, *, key_mask=None, relative_embeddings=None):
+    """Computes `full_attention` of one position to another sequence.
+
+    Args:
+        query: `[batch, heads, queries, depth]`, any number of queries at the same position.
+        key: `[batch, heads, keys, depth]`.
+        value: `[batch, heads, keys, value_depth]`.
+        position: int scalar, the queries' position.
+        key_mask: bool `[batch, keys]`, False for padding; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> full_cross_step(x[:, :, :1], x, x, 7).shape
+    TensorShape([1, 2, 1, 4])
+    """
+    allowed = tf.ones([1, 1, 1, 1], tf.bool)
+    if key_mask is not None:
+        allowed = tf.cast(key_mask, tf.bool)[:, None, None]  # [batch, 1, 1, keys]
+    tables = {"relative_embeddings": relative_embeddings}
+    distance = position - tf.range(size(key, 2))
+    return attend_step(query, key, value, allowed, distance, causal=False, **tables)
 
 
 def full_chunk(
@@ -214,7 +341,6 @@ def full_chunk(
     Raises:
         ValueError: if the chunk is known to exceed the cache.
 
-    >>> from rt_keras.ops.full import full_cache
     >>> x = tf.random.normal([1, 2, 9, 4])
     >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
     >>> rest = x[:, :, 4:]
@@ -227,22 +353,21 @@ def full_chunk(
     check_position(tf.reduce_max(position + count) - 1, room)
     cache = write_chunk(cache, position, count, key=key, value=value)
     query = query * query.shape[3] ** -0.5
-    own = places_of_rows(position, tf.range(length))
+    positions = places_of_rows(position, tf.range(length))  # [batch or 1, length]
     # The query heads of one key head become more queries of it: fewer and larger products.
     key_heads = key.shape[1] if relative_embeddings is None and not dropout else heads
 
     def attend_keys(first, number, start=0, seed=seed):
         """Computes attention to some keys of the cache; those before `start` are masked."""
-        places = first + tf.range(number)
-        distance = own[:, :, None] - places
-        bias = None
+        places, bias = first + tf.range(number), None
+        distance = positions[:, :, None] - places  # [batch or 1, length, number]
         if relative_embeddings is not None:
-            bias = _relative(query, relative_embeddings, distance)
+            bias = _bias_at(query, relative_embeddings, distance)
         allowed = ((distance >= 0) & (places >= start))[:, None]
         output, logsumexp = attend(
-            fold_heads(query, key_heads),
-            repeat_heads(_some(cache["key"], first, number), key_heads),
-            repeat_heads(_some(cache["value"], first, number), key_heads),
+            fold_heads(query, key_heads),  # [batch, key_heads, heads / key_heads * length, depth]
+            repeat_heads(_keys_at(cache["key"], first, number), key_heads),
+            repeat_heads(_keys_at(cache["value"], first, number), key_heads),
             tf.tile(allowed, [1, 1, heads // key_heads, 1]),
             bias=bias,
             dropout=dropout,
@@ -251,133 +376,50 @@ def full_chunk(
         return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
 
     if not isinstance(room, int) or room <= KEYS_AT_ONCE:
-        found = attend_keys(0, room)
+        attended = attend_keys(0, room)
     else:
         filled = tf.minimum(tf.reduce_max(position + count), room)
-        found = _over_blocks(attend_keys, query, value.shape[3], room, filled, dropout, seed)
-    return found if return_logsumexp else found[0], cache
+        attended = _over_keys(attend_keys, query, value.shape[3], room, filled, dropout, seed)
+    return attended if return_logsumexp else attended[0], cache
 
 
-def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
-    """Computes attention to the first `filled` keys, block by block."""
+def _over_keys(attend_keys, query, value_depth, room, filled, dropout, seed):
+    """Computes attention to the first `filled` keys, `KEYS_AT_ONCE` after the other."""
     blocks = ceil_div(room, KEYS_AT_ONCE)
     seeds = tf.random.split(seed, blocks) if dropout else None
 
-    def attend_block(number, *before):
+    def attend_block(number, *attended):
         start = number * KEYS_AT_ONCE
         # The last block is as long as the others, and overlaps the previous one if needed.
         first = tf.minimum(start, room - KEYS_AT_ONCE)
-        of_block = None if seeds is None else seeds[number]
-        found = attend_keys(first, KEYS_AT_ONCE, start, of_block)
-        return number + 1, *merge_sets(before, found, return_logsumexp=True)
+        block_seed = None if seeds is None else seeds[number]
+        block = attend_keys(first, KEYS_AT_ONCE, start, block_seed)
+        return number + 1, *merge_sets(attended, block, return_logsumexp=True)
 
-    shape = [size(query, axis) for axis in range(3)]
+    shape = sizes(query)[:3]
     nothing = (
         tf.zeros([*shape, value_depth], query.dtype),
         tf.fill(shape, tf.constant(MASKED, accumulation_dtype(query.dtype))),
     )
-    _, *found = tf.while_loop(
+    _, *attended = tf.while_loop(
         lambda number, *_: number * KEYS_AT_ONCE < filled,
         attend_block,
         (0, *nothing),
         maximum_iterations=blocks,
     )
-    return tuple(found)
+    return tuple(attended)
 
 
-def _some(kept, first, number):
-    """Slices `number` slots of a cache, starting at `first`."""
-    shape = [size(kept, axis) for axis in range(4)]
-    return tf.slice(kept, [0, 0, first, 0], [*shape[:2], number, shape[3]])
+def _keys_at(x, first, number):
+    """Slices `number` places of a cache, `[batch, key_heads, number, depth]`."""
+    batch, heads, _, depth = sizes(x)
+    return tf.slice(x, [0, 0, first, 0], [batch, heads, number, depth])
 
 
-def _relative(query, embeddings, distance):
+def _bias_at(query, embeddings, distance):
     """Computes relative logits at distances `[batch or 1, queries, keys]`, equal for all heads."""
     far = embeddings.shape[1] // 2
     rows = tf.clip_by_value(distance, -far, far) + far
-    rows = tf.broadcast_to(rows, [size(query, 0), *(size(rows, axis) for axis in (1, 2))])
+    rows = tf.broadcast_to(rows, [size(query, 0), *sizes(rows)[1:]])
     products = tf.einsum("bhqd,hrd->bqhr", query, tf.cast(embeddings, query.dtype))
     return tf.transpose(tf.gather(products, rows, axis=3, batch_dims=2), [0, 2, 1, 3])
-
-
-def full_cache(key, value, *, max_length):
-    """Builds the cache of `full_step`: the keys and values of all positions.
-
-    Args:
-        key: `[batch, heads, length, depth]`, from the first position. Each step overwrites its own
-            position and ignores later ones.
-        value: `[batch, heads, length, value_depth]`.
-        max_length: int, maximum length of the sequence.
-
-    Returns:
-        A dictionary of "key" and "value", `[batch, heads, max_length, ...]`.
-
-    >>> x = tf.random.normal([1, 2, 5, 4])
-    >>> full_cache(x, x, max_length=9)["key"].shape
-    TensorShape([1, 2, 9, 4])
-    """
-    return {"key": pad_to(key, max_length), "value": pad_to(value, max_length)}
-
-
-def full_step(query, key, value, cache, position, *, count=None, **options):
-    """Computes causal `full_attention` of one position, given the cache of earlier ones.
-
-    Args:
-        query: `[batch, heads, 1, depth]`.
-        key: `[batch, heads, 1, depth]`.
-        value: `[batch, heads, 1, value_depth]`.
-        cache: the cache of `full_cache` or of the last step.
-        position: int scalar, the query's position; or int `[batch]`, one for each row.
-        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
-            their outputs are undefined. Defaults to None, for no padding.
-        **options: `relative_embeddings` and `return_logsumexp` of `full_attention`.
-
-    Returns:
-        `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
-        the cache with this position added.
-
-    Raises:
-        ValueError: if the position is known to be outside of the cache.
-
-    >>> x = tf.random.normal([1, 2, 5, 4])
-    >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
-    >>> last = x[:, :, 4:]
-    >>> output, cache = full_step(last, last, last, cache, 4)
-    >>> output.shape
-    TensorShape([1, 2, 1, 4])
-    """
-    cache = add_kept(cache, position, key, value, count)
-    distance = from_rows(position, -tf.range(size(cache["key"], 2)))
-    allowed = distance[..., None, :] >= 0
-    return attend_step(query, cache["key"], cache["value"], allowed, distance, **options), cache
-
-
-def add_kept(cache, position, key, value, count):
-    """Adds a position to a cache of all positions, in rows where it is not padding."""
-    check_position(position, size(cache["key"], 2), count)
-    return write(cache, position, count, key=key, value=value)
-
-
-def full_cross_step(query, key, value, position, *, key_mask=None, **options):
-    """Computes `full_attention` of one position to another sequence.
-
-    Args:
-        query: `[batch, heads, queries, depth]`, any number of queries at the same position.
-        key: `[batch, heads, keys, depth]`.
-        value: `[batch, heads, keys, value_depth]`.
-        position: int scalar, the queries' position.
-        key_mask: bool `[batch, keys]`, False for padding; or None.
-        **options: `relative_embeddings` of `full_attention`.
-
-    Returns:
-        `[batch, heads, queries, value_depth]`.
-
-    >>> x = tf.random.normal([1, 2, 5, 4])
-    >>> full_cross_step(x[:, :, :1], x, x, 7).shape
-    TensorShape([1, 2, 1, 4])
-    """
-    allowed = tf.ones([1, 1, 1, 1], tf.bool)
-    if key_mask is not None:
-        allowed = tf.cast(key_mask, tf.bool)[:, None, None]
-    distance = position - tf.range(size(key, 2))
-    return attend_step(query, key, value, allowed, distance, causal=False, **options)

@@ -1,4 +1,4 @@
-"""Bounded memory: a function mapped over chunks one at a time, recomputed in the gradient."""
+"""Bounded memory: a function mapped over slices one at a time, recomputed in the gradient."""
 
 import tensorflow as tf
 
@@ -26,15 +26,15 @@ def logits_at_once():
 
 
 def map_slices(function, stacked, whole, dtype):
-    """Maps `function` over the first axis of some tensors, one chunk in memory at a time.
+    """Maps `function` over the first axis of some tensors, one slice in memory at a time.
 
-    The gradient recomputes each chunk from the arguments, which are all that is kept.
+    The gradient recomputes each slice from the arguments, which are all that is kept.
 
     Args:
-        function: function of a dictionary with one chunk of each entry of `stacked`, and of
+        function: function of a dictionary with one slice of each entry of `stacked`, and of
             `whole`. It returns a tensor or a tuple of tensors.
-        stacked: dictionary of tensors whose first axes have the same size, the number of chunks.
-        whole: dictionary of tensors passed to every chunk. If a chunk only gathers rows of such a
+        stacked: dictionary of tensors whose first axes have the same size, the number of slices.
+        whole: dictionary of tensors passed to every slice. If a slice only gathers rows of such a
             tensor (`tf.gather`), its gradient costs no more than these rows.
         dtype: dtype of the result, or a tuple of dtypes.
 
@@ -44,49 +44,49 @@ def map_slices(function, stacked, whole, dtype):
     count = size(next(iter(stacked.values())), 0)
     # To write a bfloat16 part into all results, XLA on a CPU converts all of them to float32 and
     # back.
-    stored = dtype if has_accelerator() else tf.nest.map_structure(_of_sums, dtype)
+    stored = dtype if has_accelerator() else tf.nest.map_structure(_sum_dtype, dtype)
 
-    def arguments_of(flat, index):
+    def arguments_at(flat, index):
         values = [x[index] for x in flat[: len(stacked)]]
         return dict(zip(stacked, values)), dict(zip(whole, flat[len(stacked) :]))
 
     @tf.custom_gradient
     def mapped(*flat):
         result = tf.map_fn(
-            lambda index: _cast(function(*arguments_of(flat, index)), stored),
+            lambda index: _cast(function(*arguments_at(flat, index)), stored),
             tf.range(count),
             fn_output_signature=stored,
             parallel_iterations=1,
         )
         result = _cast(result, dtype)
-        return result, lambda *upstream: _gradients(flat, tf.nest.flatten(result), upstream)
+        return result, lambda *upstream: gradients(flat, tf.nest.flatten(result), upstream)
 
-    def _gradients(flat, results, upstream):
+    def gradients(flat, results, upstream):
         # Inside a compiled function, TensorFlow passes None for results that nothing learns from.
         if all(x is None for x in upstream):
             return [None] * len(flat)
         pairs = zip(results, upstream, strict=True)
         upstream = [tf.zeros_like(x) if signal is None else signal for x, signal in pairs]
         learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
-        of_stacked = [i for i in learnt if i < len(stacked)]
-        of_whole = [i for i in learnt if i >= len(stacked)]
+        learnt_stacked = [i for i in learnt if i < len(stacked)]
+        learnt_whole = [i for i in learnt if i >= len(stacked)]
 
         def step(index, stacks, sums):
-            part, every = arguments_of(flat, index)
+            part, every = arguments_at(flat, index)
             inputs = [*part.values(), *every.values()]
             watched, signal = [inputs[i] for i in learnt], [x[index] for x in upstream]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(watched)
                 result = function(part, every)
-            gradients = tape.gradient(result, watched, signal, unconnected_gradients="zero")
-            found = dict(zip(learnt, gradients))
-            stacks = [stack.write(index, found[i]) for stack, i in zip(stacks, of_stacked)]
-            return index + 1, stacks, [_plus(total, found[i]) for total, i in zip(sums, of_whole)]
+            slopes = tape.gradient(result, watched, signal, unconnected_gradients="zero")
+            slopes = dict(zip(learnt, slopes))
+            stacks = [x.write(index, slopes[i]) for x, i in zip(stacks, learnt_stacked)]
+            return index + 1, stacks, [_plus(x, slopes[i]) for x, i in zip(sums, learnt_whole)]
 
-        stacks = [tf.TensorArray(flat[i].dtype, count) for i in of_stacked]
+        stacks = [tf.TensorArray(flat[i].dtype, count) for i in learnt_stacked]
         # In float32, because a sum of many bfloat16 numbers stops growing, and GPUs have no fast
         # atomic addition of them.
-        sums = [tf.zeros_like(flat[i], accumulation_dtype(flat[i].dtype)) for i in of_whole]
+        sums = [tf.zeros_like(flat[i], accumulation_dtype(flat[i].dtype)) for i in learnt_whole]
         _, stacks, sums = tf.while_loop(
             lambda index, *_: index < count,
             step,
@@ -94,14 +94,15 @@ def map_slices(function, stacked, whole, dtype):
             parallel_iterations=1,
             maximum_iterations=count,
         )
-        found = dict(zip(of_stacked, [stack.stack() for stack in stacks]))
-        found.update((i, tf.cast(total, flat[i].dtype)) for i, total in zip(of_whole, sums))
-        return [found.get(i) for i in range(len(flat))]
+        slopes = dict(zip(learnt_stacked, [stack.stack() for stack in stacks]))
+        slopes.update((i, tf.cast(x, flat[i].dtype)) for i, x in zip(learnt_whole, sums))
+        return [slopes.get(i) for i in range(len(flat))]
 
     return mapped(*stacked.values(), *whole.values())
 
 
-def _of_sums(dtype):
+def _sum_dtype(dtype):
+    """Returns the dtype of a sum of many tensors of a dtype."""
     return accumulation_dtype(dtype) if tf.as_dtype(dtype).is_floating else dtype
 
 
@@ -118,7 +119,7 @@ def _plus(total, gradient):
 
 
 def over_heads(function, activations, weights, shared, logits, dtype):
-    """Runs an attention function over all heads, in chunks of heads if there are too many logits.
+    """Runs an attention function over all heads, in slices of heads if there are too many logits.
 
     Entries that are None are left out of the dictionaries.
 
@@ -127,41 +128,41 @@ def over_heads(function, activations, weights, shared, logits, dtype):
             `[batch, heads, length, depth]`, or a tuple of such tensors.
         activations: dictionary of arguments with the heads on axis 1, `[batch, heads, ...]`. Some
             may have fewer heads, each of which serves several consecutive heads of the others and
-            stays in one chunk with them.
+            stays in one slice with them.
         weights: dictionary of arguments with the heads on axis 0, `[heads, ...]`, or fewer heads.
         shared: dictionary of arguments shared by all heads.
         logits: int, number of attention logits of all heads; or a tensor if shapes are not static,
-            in which case there is one chunk.
+            in which case there is one slice.
         dtype: dtype of the result, or a tuple of dtypes.
     """
     activations, weights = _tensors(activations), _tensors(weights)
     axes = {**dict.fromkeys(activations, 1), **dict.fromkeys(weights, 0)}
     split = {**activations, **weights}
     fewest = min(x.shape[axes[name]] for name, x in split.items())
-    chunks = _num_chunks(fewest, logits)
-    return _in_chunks(function, split, _tensors(shared), chunks, axes, 1, dtype)
+    slices = _slices_of_heads(fewest, logits)
+    return _in_slices(function, split, _tensors(shared), slices, axes, 1, dtype)
 
 
-def over_blocks(function, per_block, shared, chunks, dtype):
-    """Runs a function over all blocks, a chunk of blocks at a time.
+def over_blocks(function, per_block, shared, slices, dtype):
+    """Runs a function over all blocks, a slice of blocks at a time.
 
     Args:
         function: function of a dictionary of arguments, with any number of blocks. It returns
             `[batch, heads, blocks, ...]`, or a tuple of such tensors.
         per_block: dictionary of arguments `[batch, heads, blocks, ...]`; None entries are left out.
         shared: dictionary of arguments shared by all blocks; None entries are left out.
-        chunks: int, number of chunks, a divisor of the number of blocks; see `num_slices`.
+        slices: int, number of slices, a divisor of the number of blocks; see `num_slices`.
         dtype: dtype of the result, or a tuple of dtypes.
     """
     per_block = _tensors(per_block)
     axes = dict.fromkeys(per_block, 2)
-    return _in_chunks(function, per_block, _tensors(shared), chunks, axes, 2, dtype)
+    return _in_slices(function, per_block, _tensors(shared), slices, axes, 2, dtype)
 
 
 def num_slices(elements):
-    """Returns the number of chunks for a number of elements: 1 for few, or for a tensor.
+    """Returns the number of slices for a number of elements: 1 for few, or for a tensor.
 
-    Otherwise each chunk has an eighth of that, because about six tensors of its size exist at once.
+    Otherwise each slice has an eighth of that, because about six tensors of its size exist at once.
     """
     if not isinstance(elements, int) or elements < logits_at_once():
         return 1
@@ -169,17 +170,17 @@ def num_slices(elements):
 
 
 def slices_of_blocks(heads, logits):
-    """Returns the number of chunks of blocks for one chunk of heads: 1 if all logits fit."""
-    return 1 if _fit(logits) else num_slices(logits // _num_chunks(heads, logits))
+    """Returns the number of slices of blocks for one slice of heads: 1 if all logits fit."""
+    return 1 if _fit(logits) else num_slices(logits // _slices_of_heads(heads, logits))
 
 
-def _in_chunks(function, split, shared, chunks, axes, axis, dtype):
-    """Maps over chunks of the axes `axes` of `split`; joins the results along `axis`."""
-    if chunks == 1:
+def _in_slices(function, split, shared, slices, axes, axis, dtype):
+    """Maps over slices of the axes `axes` of `split`; joins the results along `axis`."""
+    if slices == 1:
         return function({**split, **shared})
-    stacked = {name: _split_axis(x, chunks, axes[name]) for name, x in split.items()}
+    stacked = {name: _split_axis(x, slices, axes[name]) for name, x in split.items()}
     if "seed" in shared:
-        stacked["seed"] = tf.random.split(shared.pop("seed"), chunks)
+        stacked["seed"] = tf.random.split(shared.pop("seed"), slices)
     result = map_slices(lambda part, whole: function({**part, **whole}), stacked, shared, dtype)
     return tf.nest.map_structure(lambda x: _join_axis(x, axis), result)
 
@@ -188,8 +189,8 @@ def _tensors(arguments):
     return {name: tf.convert_to_tensor(x) for name, x in arguments.items() if x is not None}
 
 
-def _num_chunks(heads, logits):
-    """Number of chunks of heads that keeps the logits of a chunk under the limit, if possible."""
+def _slices_of_heads(heads, logits):
+    """Number of slices of heads that keeps the logits of a slice under the limit, if possible."""
     return 1 if _fit(logits) else smallest_divisor(heads, ceil_div(logits, logits_at_once()))
 
 
@@ -204,11 +205,11 @@ def smallest_divisor(number, least):
     return next(x for x in range(min(number, least), number + 1) if number % x == 0)
 
 
-def _split_axis(x, parts, axis):
-    """Splits an axis into `parts` and moves the new axis to the front."""
+def _split_axis(x, slices, axis):
+    """Splits an axis of `slices * n` and moves the number of the slice to the front."""
     shape = sizes(x)
-    shape[axis : axis + 1] = [parts, shape[axis] // parts]
-    return move_axis(tf.reshape(x, shape), axis, 0)
+    shape[axis : axis + 1] = [slices, shape[axis] // slices]
+    return move_axis(tf.reshape(x, shape), axis, 0)  # [slices, ..., n, ...]
 
 
 def _join_axis(x, axis):

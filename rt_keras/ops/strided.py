@@ -1,8 +1,14 @@
 """Strided attention: every query attends to the keys at multiples of a stride from it."""
 
+import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend, attend_step
+from rt_keras.ops.attend import (
+    StepKeys,
+    accumulation_dtype,
+    attend,
+    attend_step,
+)
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
@@ -14,10 +20,21 @@ from rt_keras.ops.blocks import (
     split_blocks,
     take_places,
 )
-from rt_keras.ops.caches import from_rows
-from rt_keras.ops.full import add_kept, full_cache
+from rt_keras.ops.caches import check_position, from_rows, write
+from rt_keras.ops.full import full_cache
+from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.relative import window_bias
 from rt_keras.ops.slices import over_heads
+
+
+def naive_strided(query, key, value, *, stride, outside=None, relative_embeddings=None, **masks):
+    """Computes `strided_attention` by its equation, in NumPy. `masks` are those of `naive_mask`."""
+    key = query if key is None else key
+    i, j = np.arange(query.shape[2])[:, None], np.arange(key.shape[2])
+    allowed = naive_mask(len(i), len(j), **masks) & ((i - j) % stride == 0)
+    if outside is not None:
+        allowed = allowed & ~outside(i, j)
+    return naive_attention(query, key, value, allowed, relative_embeddings, (i - j) // stride)
 
 
 def strided_attention(
@@ -87,51 +104,56 @@ def strided_attention(
     query, value = of_one_length(query, value, "Strided attention needs as many keys as queries.")
     heads, length = query.shape[1], size(query, 2)
     query *= query.shape[-1] ** -0.5
-    logits = size(query, 0) * heads * length * ceil_div(length, stride)
-    found = over_heads(
-        lambda arguments: _strided_attention(arguments, stride, causal, outside, dropout),
+    options = {"stride": stride, "causal": causal, "outside": outside, "dropout": dropout}
+    output, logsumexp = over_heads(
+        lambda arguments: _attend_columns(**arguments, **options),
         {"query": query, "key": repeat_heads(key, heads), "value": repeat_heads(value, heads)},
         {"relative_embeddings": relative_embeddings},
         {"query_mask": query_mask, "key_mask": key_mask, "documents": documents, "seed": seed},
-        logits,
+        size(query, 0) * heads * length * ceil_div(length, stride),
         (value.dtype, accumulation_dtype(query.dtype)),
     )
-    return (found[0], found[1][..., 0]) if return_logsumexp else found[0]
+    return (output, logsumexp[..., 0]) if return_logsumexp else output
 
 
-def _strided_attention(arguments, stride, causal, outside, dropout):
-    query = columns(arguments["query"], stride)
-    length, steps = size(arguments["query"], 2), size(query, 3)
-    allowed = columns(tf.ones([1, 1, length], tf.bool), stride)[..., None, :]
-    if "key_mask" in arguments:
-        key_mask = tf.cast(arguments["key_mask"], tf.bool)[:, None]
-        allowed &= columns(key_mask, stride)[..., None, :]
-    if "query_mask" in arguments:
-        query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
-        allowed &= columns(query_mask, stride)[..., None]
+def _attend_columns(
+    query,
+    key,
+    value,
+    *,
+    stride,
+    causal,
+    outside,
+    dropout,
+    seed=None,
+    query_mask=None,
+    key_mask=None,
+    documents=None,
+    relative_embeddings=None,
+):
+    """Computes `strided_attention` of some heads: attention inside each column."""
+    length, bias = size(query, 2), None
+    query, key, value = (columns(x, stride) for x in (query, key, value))
+    steps = size(query, 3)
+    # [batch or 1, 1, stride, queries or 1, keys or 1]; a column has `steps` of each.
+    real = columns(tf.ones([1, 1, length], tf.bool), stride)[..., None, :]
+    if key_mask is not None:
+        real &= columns(tf.cast(key_mask, tf.bool)[:, None], stride)[..., None, :]
+    if query_mask is not None:
+        real &= columns(tf.cast(query_mask, tf.bool)[:, None], stride)[..., None]
     # The masks are passed separately; see `attend`.
-    allowed = (allowed,)
+    allowed = (real,)
     if causal:
         allowed += (tf.range(steps) <= tf.range(steps)[:, None],)
-    if "documents" in arguments:
-        documents = columns(arguments["documents"][:, None], stride)
+    if documents is not None:
+        documents = columns(documents[:, None], stride)
         allowed += (documents[..., None, :] == documents[..., None],)
     if outside is not None:
-        places = tf.range(steps) * stride + tf.range(stride)[:, None]
+        places = tf.range(steps) * stride + tf.range(stride)[:, None]  # [stride, steps]
         allowed += (~outside(places[:, :, None], places[:, None]),)
-    bias = None
-    if "relative_embeddings" in arguments:
-        bias = window_bias(query, arguments["relative_embeddings"], steps, 0, causal)
-    found = attend(
-        query,
-        columns(arguments["key"], stride),
-        columns(arguments["value"], stride),
-        allowed,
-        bias=bias,
-        dropout=dropout,
-        seed=arguments.get("seed"),
-    )
-    output, logsumexp = found
+    if relative_embeddings is not None:
+        bias = window_bias(query, relative_embeddings, steps, 0, causal)
+    output, logsumexp = attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=seed)
     return from_columns(output, length), from_columns(logsumexp[..., None], length)
 
 
@@ -211,23 +233,21 @@ def strided_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    cache = add_kept(cache, position, key, value, count)
-    seen = keys_in_column(cache, position, stride)
+    check_position(position, size(cache["key"], 2), count)
+    cache = write(cache, position, count, key=key, value=value)
+    keys = keys_in_column(cache, position, stride)
     if outside is not None:
         own = from_rows(position, 0)
-        seen["allowed"] &= ~outside(own, own - stride * seen["distance"])[..., None, :]
-    seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
-    return attend_step(query, **seen), cache
+        covered = outside(own, own - stride * keys.distance)[..., None, :]
+        keys = keys._replace(allowed=keys.allowed & ~covered)
+    options = {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
+    return attend_step(query, *keys, **options), cache
 
 
 def keys_in_column(cache, position, stride):
-    """Returns the keys that a causal query at `position` sees, as arguments of `attend_step`."""
+    """Returns the `StepKeys` of a causal query at `position`."""
     first = tf.range(0, size(cache["key"], 2), stride)
-    places = places_of_rows(position % stride, first)
-    distance = from_rows(position // stride, -first // stride)
-    return {
-        "key": take_places(cache["key"], places),
-        "value": take_places(cache["value"], places),
-        "allowed": distance[..., None, :] >= 0,
-        "distance": distance,
-    }
+    places = places_of_rows(position % stride, first)  # [batch or 1, steps]
+    key, value = take_places(cache["key"], places), take_places(cache["value"], places)
+    distance = from_rows(position // stride, -first // stride)  # [steps] or [batch, 1, steps]
+    return StepKeys(key, value, distance[..., None, :] >= 0, distance)

@@ -6,6 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rt_keras import ops
+from rt_keras.ops.full import naive_full
+from rt_keras.ops.local.windows import naive_local
+from rt_keras.ops.strided import naive_strided
 from tests.ops import checks, reference
 
 SMALL = st.integers(1, 12)
@@ -243,7 +246,7 @@ NEAREST = {
 CASES = {
     "full": Case(
         ops.full_attention,
-        reference.full,
+        naive_full,
         {},
         cross=True,
         drops={},
@@ -253,7 +256,7 @@ CASES = {
     ),
     "local": Case(
         ops.local_attention,
-        reference.local,
+        naive_local,
         {"block_size": 4},
         space={"block_size": st.integers(1, 6), "look_back": st.integers(0, 2)},
         finish=finish_local,
@@ -266,7 +269,7 @@ CASES = {
     ),
     "strided": Case(
         ops.strided_attention,
-        reference.strided,
+        naive_strided,
         {"stride": 3},
         space={"stride": SMALL, "outside": st.sampled_from([None, lambda i, j: abs(i - j) < 4])},
         wide={"stride": 30},

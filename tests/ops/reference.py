@@ -14,76 +14,6 @@ def normalize(x):
     return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
 
 
-def full(query, key, value, *, attention_mask=None, relative_embeddings=None, **masks):
-    key = query if key is None else key
-
-    def keys_of(b, h, i):
-        keys = [j for j in range(key.shape[2]) if sees(b, i, j, **masks)]
-        return [j for j in keys if attention_mask is None or attention_mask[b, i, j]]
-
-    return attend_rows(query, key, value, keys_of, relative_embeddings)
-
-
-def local(
-    query,
-    key,
-    value,
-    *,
-    block_size,
-    look_back=1,
-    grid=None,
-    key_block_size=None,
-    sliding_window=None,
-    causal=False,
-    relative_embeddings=None,
-    **masks,
-):
-    key = query if key is None else key
-    sizes = block_size, key_block_size or block_size
-    steps, window_of = windows(query.shape[2], key.shape[2], sizes, look_back, grid, causal)
-    offset = steps.index((0,) * len(steps[0])) * sizes[1]
-
-    def keys_of(b, h, i):
-        return {
-            j: offset + i % block_size - place
-            for place, j in enumerate(window_of(i))
-            if j < key.shape[2]
-            and sees(b, i, j, causal=causal, **masks)
-            and (sliding_window is None or abs(i - j) < sliding_window)
-        }
-
-    return attend_rows(query, key, value, keys_of, relative_embeddings)
-
-
-def windows(length, keys, sizes, look_back, grid, causal):
-    """The steps from a block to those in its window, and a function of a query, its window's keys.
-
-    `sizes` are those of blocks of queries and of keys; `keys` stands for places beyond the edges.
-    """
-    grid = grid or (-(-length // sizes[0]),)
-    reach = (look_back,) * len(grid) if isinstance(look_back, int) else look_back
-    blocks = list(np.ndindex(*grid))
-    steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
-    steps = [step for step in steps if step[0] <= 0 or not causal]
-
-    def window_of(i):
-        seen = (tuple(np.add(blocks[i // sizes[0]], step)) for step in steps)
-        starts = (blocks.index(x) * sizes[1] if x in blocks else keys for x in seen)
-        return [min(start + place, keys) for start in starts for place in range(sizes[1])]
-
-    return steps, window_of
-
-
-def strided(query, key, value, *, stride, relative_embeddings=None, outside=None, **masks):
-    key = query if key is None else key
-
-    def keys_of(b, h, i):
-        keys = [j for j in range(key.shape[2]) if (i - j) % stride == 0 and sees(b, i, j, **masks)]
-        return {j: (i - j) // stride for j in keys if outside is None or not outside(i, j)}
-
-    return attend_rows(query, key, value, keys_of, relative_embeddings)
-
-
 def nearest(
     query,
     key,
@@ -314,10 +244,6 @@ def attention_weights(query, keys):
 
 def real(mask, b, i):
     return mask is None or bool(mask[b, i])
-
-
-def sees(b, i, j, *, causal=False, query_mask=None, key_mask=None):
-    return (j <= i or not causal) and real(query_mask, b, i) and real(key_mask, b, j)
 
 
 def attend_rows(query, key, value, keys_of, table, more=None):

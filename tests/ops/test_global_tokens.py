@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import ops
+from rt_keras.ops.full import naive_full
+from rt_keras.ops.local.windows import naive_local
 from tests.ops import checks, reference
 
 LENGTH = 11
@@ -12,8 +14,8 @@ GLOBAL = np.zeros((2, LENGTH), bool)
 GLOBAL[0, [0, 6]] = GLOBAL[1, 4] = True
 
 KINDS = {
-    "full": (ops.full_attention, reference.full, {}),
-    "local": (ops.local_attention, reference.local, {"block_size": 2}),
+    "full": (ops.full_attention, naive_full, {}),
+    "local": (ops.local_attention, naive_local, {"block_size": 2}),
     "nearest": (ops.nearest_attention, reference.nearest, {"window_size": 4, "num_probes": 2}),
     "shared": (ops.nearest_attention, reference.nearest, {"window_size": 4}),
 }

@@ -66,7 +66,7 @@ def local_attention(
 def _local_attention(arguments, windows, dropout):
     query = windows.of_queries(arguments["query"])
     key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
-    real, key_bias = windows.real_keys(arguments), None
+    real, key_bias = windows.real_keys(size(arguments["key"], 2), arguments.get("key_mask")), None
     if "token_bias" in arguments:
         key_bias = windows.of_keys(tf.cast(arguments["token_bias"], query.dtype)[:, None])
     offset = key.shape[3] - windows.block_size
@@ -74,9 +74,7 @@ def _local_attention(arguments, windows, dropout):
     def attend_rows(rows, seen, seed):
         of_rows, count = query[..., rows, :], len(range(key.shape[3])[seen])
         keys, values = key[..., seen, :], value[..., seen, :]
-        allowed = (real[..., None, seen],)
-        if windows.causal:
-            allowed += (windows.not_later(rows, count),)
+        allowed = (real[..., None, seen], *windows.masks(rows, count))
         bias = None if key_bias is None else key_bias[..., None, seen]
         terms = relative_terms(
             arguments, of_rows, count, offset + (rows.start or 0), windows.one_way, bias
@@ -114,10 +112,10 @@ def local_step(
     TensorShape([1, 2, 1, 4])
     """
     cache = add_position(cache, position, key, value, grid, count)
-    seen = keys_in_view(cache, position, block_size, look_back, grid)
+    keys = keys_in_view(cache, position, block_size, look_back, grid)
     if grid is not None:
-        seen = _as_last_block(seen, position, block_size)
-    return attend_step(query, **seen, **tables), cache
+        keys = _as_last_block(keys, position, block_size)
+    return attend_step(query, *keys, **tables), cache
 
 
 def local_cross_step(
@@ -152,12 +150,12 @@ def local_cross_step(
     key_block_size = key_block_size or block_size
     grid = grid or (ceil_div(size(key, 2), key_block_size),)
     place = position, block_size, key_block_size, look_back, grid
-    seen = keys_in_window({"key": key, "value": value}, *place, causal=False, key_mask=key_mask)
-    return attend_step(query, **_as_last_block(seen, position, block_size), **tables)
+    keys = keys_in_window({"key": key, "value": value}, *place, causal=False, key_mask=key_mask)
+    return attend_step(query, *_as_last_block(keys, position, block_size), **tables)
 
 
-def _as_last_block(seen, position, block_size):
+def _as_last_block(keys, position, block_size):
     """Sets the distances of keys in a window as if the query's block were the last in it."""
-    keys = size(seen["key"], 2)
-    distance = from_rows(position % block_size, keys - block_size - tf.range(keys))
-    return {**seen, "distance": distance}
+    count = size(keys.key, 2)
+    distance = from_rows(position % block_size, count - block_size - tf.range(count))
+    return keys._replace(distance=distance)

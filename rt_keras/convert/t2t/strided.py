@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.convert.t2t.attend import attend, attend_step
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.blocks import ceil_div, size
-from rt_keras.ops.full import add_kept
+from rt_keras.ops.caches import check_position, write
 from rt_keras.ops.slices import over_heads
 from rt_keras.ops.strided import columns, from_columns, keys_in_column
 
@@ -85,5 +85,6 @@ def strided_step(query, key, value, cache, position, *, stride, count=None, **ta
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    cache = add_kept(cache, position, key, value, count)
-    return attend_step(query, **keys_in_column(cache, position, stride), **tables), cache
+    check_position(position, size(cache["key"], 2), count)
+    cache = write(cache, position, count, key=key, value=value)
+    return attend_step(query, *keys_in_column(cache, position, stride), **tables), cache

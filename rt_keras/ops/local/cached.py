@@ -5,7 +5,7 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend_step
+from rt_keras.ops.attend import StepKeys, attend_step
 from rt_keras.ops.blocks import (
     ceil_div,
     flatten_blocks,
@@ -18,128 +18,6 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.caches import check_position, from_rows, pad_to, write
 from rt_keras.ops.local.windows import local_attention, per_dimension, place_of_own_block
-
-
-def local_chunk(
-    query, key, value, cache, position, *, block_size, look_back=1, grid=None, count=None, **options
-):
-    """Computes causal `local_attention` of a chunk, given the cache of earlier positions.
-
-    The cached positions are put before the chunk, so that blocks begin where they do in the whole
-    sequence, and attention runs once over both.
-
-    Args:
-        query: `[batch, heads, length, depth]`.
-        key: `[batch, key_heads, length, depth]`.
-        value: `[batch, key_heads, length, value_depth]`.
-        cache: the cache of `local_cache`, `local_step` or of the last chunk.
-        position: int scalar, the chunk's first position; or int `[batch]`, one for each row. It
-            need not be the first of a block.
-        block_size: int, positions in a block.
-        look_back: int, number of blocks before its own that a query sees. Defaults to 1.
-        grid: must be None; only `local_step` supports a grid.
-        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
-            first ones. Outputs of padding are undefined. Defaults to None, for no padding.
-        **options: `sliding_window`, `relative_embeddings`, `dropout`, `seed` and
-            `return_logsumexp` of `local_attention`.
-
-    Returns:
-        `[batch, heads, length, value_depth]`, or a pair of it and the logsumexp
-        `[batch, heads, length]`; and the cache with these positions added.
-
-    Raises:
-        ValueError: if there is a grid, since its blocks in view are not consecutive.
-
-    >>> from rt_keras.ops.local.cached import local_cache
-    >>> x = tf.random.normal([1, 2, 50, 4])
-    >>> cache = local_cache(x, x, 30, block_size=8)
-    >>> rest = x[:, :, 30:]
-    >>> output, cache = local_chunk(rest, rest, rest, cache, 30, block_size=8)
-    >>> output.shape
-    TensorShape([1, 2, 20, 4])
-    """
-    if grid is not None:
-        raise ValueError(f"local_chunk does not support a grid. Received: grid={grid}")
-    length, ring = size(query, 2), size(cache["key"], 2)
-    look_back = per_dimension(look_back, (1,))[0]
-    joined = JoinedChunk(position, count, length, ring, block_size, look_back)
-    keys = joined.join(cache["key"], key)
-    values = joined.join(cache["value"], value)
-    # The first blocks in view have no queries. With dropout they are computed anyway, because what
-    # a seed drops depends on the number of blocks.
-    before = 0 if options.get("dropout") else look_back * block_size
-    found = local_attention(
-        joined.align_queries(query, before),
-        joined.align(keys),
-        joined.align(values),
-        block_size=block_size,
-        look_back=look_back,
-        keys_before=before,
-        causal=True,
-        key_mask=joined.real,
-        **options,
-    )
-    output = tf.nest.map_structure(lambda x: joined.of_chunk(x, before), found)
-    return output, {"key": joined.ring_of(keys), "value": joined.ring_of(values)}
-
-
-class JoinedChunk:
-    """The positions in a ring buffer, joined with a chunk and aligned to blocks of the sequence.
-
-    Position p of the sequence is in slot p modulo the ring's length. In the joined sequence, the
-    ring's positions come first. The aligned sequence begins with the first block that the chunk
-    sees.
-
-    Args:
-        position: int scalar or `[batch]`, the chunk's first position.
-        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
-            first ones; None for no padding.
-        length: int, length of the chunk.
-        ring: int, length of the ring.
-        block_size, look_back: ints; see `local_attention`.
-
-    Attributes:
-        real: bool `[batch or 1, aligned]`, False for padding in the aligned sequence.
-    """
-
-    def __init__(self, position, count, length, ring, block_size, look_back):
-        self.length, self.block_size = length, block_size
-        self.before = (look_back + 1) * block_size
-        self.missing = self.before - ring
-        # Index in the joined sequence at which the first block in view begins.
-        self.start = block_size - position % block_size
-        self.total = self.before + length
-        count = length if count is None else count
-        self._order = places_of_rows(position, tf.range(ring)) % ring
-        places = places_of_rows(position - self.before + self.start, tf.range(self.total))
-        self.real = (places >= 0) & (places < places_of_rows(position + count, 0))
-        # The last position in each slot of the ring; steps mask those before the first.
-        age = places_of_rows(position + count - 1, -tf.range(ring)) % ring
-        self._held = tf.maximum(places_of_rows(self.before + count - 1, -age), 0)
-
-    def join(self, kept, new):
-        """Joins the ring's content, in the order of positions, with the chunk."""
-        kept = pad_axis(take_places(kept, self._order), 2, self.missing, 0)
-        return tf.concat([kept, tf.cast(new, kept.dtype)], axis=2)
-
-    def align(self, joined):
-        """Aligns a joined sequence, which then begins with the first block in view."""
-        joined = pad_axis(joined, 2, 0, self.block_size)
-        return take_places(joined, places_of_rows(self.start, tf.range(self.total)))
-
-    def align_queries(self, query, first=0):
-        """Aligns the chunk's queries, from index `first`; cached positions have none."""
-        padded = pad_axis(query, 2, self.before - first, self.block_size)
-        return take_places(padded, places_of_rows(self.start, tf.range(self.total - first)))
-
-    def of_chunk(self, aligned, first=0):
-        """Returns the positions of the chunk in an aligned sequence that begins at `first`."""
-        places = places_of_rows(self.before - self.start - first, tf.range(self.length))
-        return take_places(aligned, places)
-
-    def ring_of(self, joined):
-        """Returns the ring's content after the chunk, from a joined sequence."""
-        return take_places(joined, self._held)
 
 
 def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_length=None):
@@ -191,7 +69,8 @@ def local_step(
     grid=None,
     sliding_window=None,
     count=None,
-    **options,
+    relative_embeddings=None,
+    return_logsumexp=False,
 ):
     """Computes causal `local_attention` of one position, given the cache of earlier ones.
 
@@ -210,7 +89,7 @@ def local_step(
             for whole blocks.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
             their outputs are undefined. Defaults to None, for no padding.
-        **options: `relative_embeddings` and `return_logsumexp` of `local_attention`.
+        relative_embeddings, return_logsumexp: see `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
@@ -227,10 +106,12 @@ def local_step(
     TensorShape([1, 2, 1, 4])
     """
     cache = add_position(cache, position, key, value, grid, count)
-    seen = keys_in_view(cache, position, block_size, look_back, grid)
+    keys = keys_in_view(cache, position, block_size, look_back, grid)
     if sliding_window is not None:
-        seen["allowed"] &= seen["distance"][..., None, :] < sliding_window
-    return attend_step(query, **seen, **options), cache
+        in_reach = keys.distance[..., None, :] < sliding_window
+        keys = keys._replace(allowed=keys.allowed & in_reach)
+    options = {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
+    return attend_step(query, *keys, **options), cache
 
 
 def local_cross_step(
@@ -245,7 +126,7 @@ def local_cross_step(
     key_block_size=None,
     sliding_window=None,
     key_mask=None,
-    **options,
+    relative_embeddings=None,
 ):
     """Computes `local_attention` of one position to the blocks of another sequence.
 
@@ -263,7 +144,7 @@ def local_cross_step(
         sliding_window: int, to see keys at smaller distances only. Defaults to None, for whole
             blocks.
         key_mask: bool `[batch, keys]`, False for padding; or None.
-        **options: `relative_embeddings` of `local_attention`.
+        relative_embeddings: see `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -273,7 +154,7 @@ def local_cross_step(
     TensorShape([1, 2, 1, 4])
     """
     key_block_size = key_block_size or block_size
-    seen = keys_in_window(
+    keys = keys_in_window(
         {"key": key, "value": value},
         position,
         block_size,
@@ -284,8 +165,8 @@ def local_cross_step(
         key_mask=key_mask,
     )
     if sliding_window is not None:
-        seen["allowed"] &= tf.abs(seen["distance"]) < sliding_window
-    return attend_step(query, causal=False, **seen, **options)
+        keys = keys._replace(allowed=keys.allowed & (tf.abs(keys.distance) < sliding_window))
+    return attend_step(query, *keys, causal=False, relative_embeddings=relative_embeddings)
 
 
 def add_position(cache, position, key, value, grid, count):
@@ -297,31 +178,21 @@ def add_position(cache, position, key, value, grid, count):
 
 
 def keys_in_view(cache, position, block_size, look_back, grid):
-    """Returns the keys that a causal query at `position` sees, as arguments of `attend_step`."""
+    """Returns the `StepKeys` of a causal query at `position`."""
     if grid is not None:
         return keys_in_window(cache, position, block_size, block_size, look_back, grid, causal=True)
     length = size(cache["key"], 2)
     first_block = position // block_size - per_dimension(look_back, (1,))[0]
     first = tf.maximum(first_block * block_size, 0)
-    distance = from_rows(position, -tf.range(length)) % length
-    return {
-        "key": cache["key"],
-        "value": cache["value"],
-        "allowed": distance[..., None, :] <= from_rows(position - first, 0)[..., None],
-        "distance": distance,
-    }
+    distance = from_rows(position, -tf.range(length)) % length  # [places] or [batch, 1, places]
+    allowed = distance[..., None, :] <= from_rows(position - first, 0)[..., None]
+    return StepKeys(cache["key"], cache["value"], allowed, distance)
 
 
 def keys_in_window(
-    kept, position, block_size, key_block_size, look_back, grid, causal, key_mask=None
+    cache, position, block_size, key_block_size, look_back, grid, causal, key_mask=None
 ):
-    """Returns the keys in the window of a query at `position`, as arguments of `attend_step`.
-
-    Args:
-        kept: dictionary of "key" and "value", `[batch, heads, keys, ...]`.
-        position: int scalar, or int `[batch]`.
-        block_size, key_block_size, look_back, grid, causal, key_mask: see `local_attention`.
-    """
+    """Returns the `StepKeys` in the window of a query at `position`; see `local_attention`."""
     look_back = per_dimension(look_back, grid)
     look_ahead = (0 if causal else look_back[0], *look_back[1:])
     start = place_of_own_block(look_back, look_ahead) * key_block_size
@@ -330,18 +201,19 @@ def keys_in_window(
     inside = tf.repeat(inside, key_block_size, axis=1)[:, None, :, None]
 
     def window(x):
+        # [batch, heads, blocks of the window, key_block_size, ...]
         x = take_places(split_blocks(x, math.prod(grid), key_block_size), blocks)
         x = flatten_blocks(x)
         return tf.where(inside, x, tf.zeros_like(x))
 
-    key, value = window(kept["key"]), window(kept["value"])
+    key, value = window(cache["key"]), window(cache["value"])
     if key_mask is None:
-        key_mask = tf.ones([size(key, 0), size(kept["key"], 2)], tf.bool)
+        key_mask = tf.ones([size(key, 0), size(cache["key"], 2)], tf.bool)
     allowed = tf.linalg.matrix_transpose(window(tf.cast(key_mask, tf.bool)[:, None, :, None]))
     distance = from_rows(position % block_size, start - tf.range(size(key, 2)))
     if causal:
         allowed &= distance[..., None, :] >= 0
-    return {"key": key, "value": value, "allowed": allowed, "distance": distance}
+    return StepKeys(key, value, allowed, distance)
 
 
 def _neighbours(block, grid, before, after):
@@ -349,14 +221,152 @@ def _neighbours(block, grid, before, after):
 
     Both are `[rows, n]`, in the order of `neighbour_blocks`.
     """
-    place, found, inside = block, 0, True
+    number, inside = 0, True
     ranges = [range(-low, high + 1) for low, high in zip(before, after)]
-    steps = tf.constant(list(itertools.product(*ranges)), tf.int32)
+    steps = tf.constant(list(itertools.product(*ranges)), tf.int32)  # [n, dimensions]
     stride = 1
     for axis in reversed(range(len(grid))):
-        along = place % grid[axis] + steps[:, axis]
-        place //= grid[axis]
+        along = block % grid[axis] + steps[:, axis]
+        block //= grid[axis]
         inside &= (along >= 0) & (along < grid[axis])
-        found += along * stride
+        number += along * stride
         stride *= grid[axis]
-    return tf.where(inside, found, 0), inside
+    return tf.where(inside, number, 0), inside
+
+
+def local_chunk(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    look_back=1,
+    grid=None,
+    sliding_window=None,
+    count=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
+    return_logsumexp=False,
+):
+    """Computes causal `local_attention` of a chunk, given the cache of earlier positions.
+
+    The cached positions are put before the chunk, so that blocks begin where they do in the whole
+    sequence, and attention runs once over both.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        cache: the cache of `local_cache`, `local_step` or of the last chunk.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row. It
+            need not be the first of a block.
+        block_size: int, positions in a block.
+        look_back: int, number of blocks before its own that a query sees. Defaults to 1.
+        grid: must be None; only `local_step` supports a grid.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. Outputs of padding are undefined. Defaults to None, for no padding.
+        sliding_window, relative_embeddings, dropout, seed: see `local_attention`.
+        return_logsumexp: see `local_attention`.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, or a pair of it and the logsumexp
+        `[batch, heads, length]`; and the cache with these positions added.
+
+    Raises:
+        ValueError: if there is a grid, since its blocks in view are not consecutive.
+
+    >>> x = tf.random.normal([1, 2, 50, 4])
+    >>> cache = local_cache(x, x, 30, block_size=8)
+    >>> rest = x[:, :, 30:]
+    >>> output, cache = local_chunk(rest, rest, rest, cache, 30, block_size=8)
+    >>> output.shape
+    TensorShape([1, 2, 20, 4])
+    """
+    if grid is not None:
+        raise ValueError(f"local_chunk does not support a grid. Received: grid={grid}")
+    length, ring = size(query, 2), size(cache["key"], 2)
+    look_back = per_dimension(look_back, (1,))[0]
+    joined = JoinedChunk(position, count, length, ring, block_size, look_back)
+    keys, values = joined.join(cache["key"], key), joined.join(cache["value"], value)
+    # The first blocks in view have no queries. With dropout they are computed anyway, because what
+    # a seed drops depends on the number of blocks.
+    before = 0 if dropout else look_back * block_size
+    attended = local_attention(
+        joined.align_queries(query, before),
+        joined.align(keys),
+        joined.align(values),
+        block_size=block_size,
+        look_back=look_back,
+        sliding_window=sliding_window,
+        keys_before=before,
+        causal=True,
+        key_mask=joined.real,
+        relative_embeddings=relative_embeddings,
+        dropout=dropout,
+        seed=seed,
+        return_logsumexp=return_logsumexp,
+    )
+    output = tf.nest.map_structure(lambda x: joined.of_chunk(x, before), attended)
+    return output, {"key": joined.ring_of(keys), "value": joined.ring_of(values)}
+
+
+class JoinedChunk:
+    """The positions in a ring buffer, joined with a chunk and aligned to blocks of the sequence.
+
+    Position p of the sequence is in slot p modulo the ring's length. In the joined sequence, the
+    ring's positions come first. The aligned sequence begins with the first block that the chunk
+    sees.
+
+    Args:
+        position: int scalar or `[batch]`, the chunk's first position.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones; None for no padding.
+        length: int, length of the chunk.
+        ring: int, length of the ring.
+        block_size, look_back: ints; see `local_attention`.
+
+    Attributes:
+        real: bool `[batch or 1, aligned]`, False for padding in the aligned sequence.
+    """
+
+    def __init__(self, position, count, length, ring, block_size, look_back):
+        self.length, self.block_size = length, block_size
+        self.before = (look_back + 1) * block_size
+        self.missing = self.before - ring
+        # Index in the joined sequence at which the first block in view begins.
+        self.start = block_size - position % block_size
+        self.total = self.before + length
+        count = length if count is None else count
+        self._order = places_of_rows(position, tf.range(ring)) % ring
+        places = places_of_rows(position - self.before + self.start, tf.range(self.total))
+        self.real = (places >= 0) & (places < places_of_rows(position + count, 0))
+        # The last position in each slot of the ring; steps mask those before the first.
+        age = places_of_rows(position + count - 1, -tf.range(ring)) % ring
+        self._held = tf.maximum(places_of_rows(self.before + count - 1, -age), 0)
+
+    def join(self, ring, chunk):
+        """Joins the ring's content, in the order of positions, with the chunk."""
+        ring = pad_axis(take_places(ring, self._order), 2, self.missing, 0)
+        return tf.concat([ring, tf.cast(chunk, ring.dtype)], axis=2)
+
+    def align(self, joined):
+        """Aligns a joined sequence, which then begins with the first block in view."""
+        joined = pad_axis(joined, 2, 0, self.block_size)
+        return take_places(joined, places_of_rows(self.start, tf.range(self.total)))
+
+    def align_queries(self, query, first=0):
+        """Aligns the chunk's queries, from index `first`; cached positions have none."""
+        padded = pad_axis(query, 2, self.before - first, self.block_size)
+        return take_places(padded, places_of_rows(self.start, tf.range(self.total - first)))
+
+    def of_chunk(self, aligned, first=0):
+        """Returns the positions of the chunk in an aligned sequence that begins at `first`."""
+        places = places_of_rows(self.before - self.start - first, tf.range(self.length))
+        return take_places(aligned, places)
+
+    def ring_of(self, joined):
+        """Returns the ring's content after the chunk, from a joined sequence."""
+        return take_places(joined, self._held)

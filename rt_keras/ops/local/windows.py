@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
@@ -21,10 +22,44 @@ from rt_keras.ops.cpu_kernels import Spans, attend_to_spans
 from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.documents import blocks_of_documents
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.relative import window_bias
 from rt_keras.ops.slices import over_heads
 
 WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_block_size."
+
+
+def naive_local(
+    query,
+    key,
+    value,
+    *,
+    block_size,
+    look_back=1,
+    grid=None,
+    key_block_size=None,
+    sliding_window=None,
+    causal=False,
+    relative_embeddings=None,
+    **masks,
+):
+    """Computes `local_attention` by its equation, in NumPy; see `naive_mask`."""
+    key, key_block_size = query if key is None else key, key_block_size or block_size
+    queries, keys = query.shape[2], key.shape[2]
+    i, j = np.arange(queries)[:, None], np.arange(keys)
+    grid = grid or (ceil_div(queries, block_size),)
+    blocks = np.unravel_index(i // block_size, grid), np.unravel_index(j // key_block_size, grid)
+    allowed = naive_mask(queries, keys, causal=causal, **masks)
+    own, number = 0, 0  # in the window of i, the blocks before its own and before that of j
+    for dimension, before in enumerate(per_dimension(look_back, grid)):
+        step = blocks[1][dimension] - blocks[0][dimension]  # [queries, keys]
+        allowed = allowed & (abs(step) <= before)
+        width = before + 1 + (0 if causal and dimension == 0 else before)
+        own, number = own * width + before, number * width + step + before
+    if sliding_window is not None:
+        allowed = allowed & (abs(i - j) < sliding_window)
+    distances = (own - number) * key_block_size + i % block_size - j % key_block_size
+    return naive_attention(query, key, value, allowed, relative_embeddings, distances)
 
 
 def local_attention(
@@ -120,14 +155,17 @@ def local_attention(
     key = tf.convert_to_tensor(key)
     if key_block_size is None and not keys_before:
         query, value = of_one_length(query, value, WITHOUT_KEY_BLOCKS)
-    lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
-    numbers = None
+    block_numbers = None
     if documents is not None:
         look_back = per_dimension(look_back, (1,))[0]
-        numbers = blocks_of_documents(documents, block_size, look_back)
-    options = grid, look_back, causal, sliding_window, keys_before, numbers
-    windows = LocalWindows(*lengths, *sizes, *options)
-    if windows.have_all_keys(*lengths) and not dropout:
+        block_numbers = blocks_of_documents(documents, block_size, look_back)
+    windows = LocalWindows(
+        *(size(query, 2), size(key, 2), block_size, key_block_size, grid, look_back, causal),
+        sliding_window=sliding_window,
+        keys_before=keys_before,
+        block_numbers=block_numbers,
+    )
+    if windows.have_all_keys(size(query, 2), size(key, 2)) and not dropout:
         return full_attention(
             query,
             key,
@@ -142,21 +180,23 @@ def local_attention(
     spans = windows.spans()
     if runs_on_cpu_kernels() and spans is not None and relative_embeddings is None:
         query *= query.shape[-1] ** -0.5
-        found = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
-        return found if return_logsumexp else found[0]
-    found = over_local_heads(
-        lambda arguments: _local_attention(arguments, windows, dropout, return_logsumexp),
+        attended = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
+        return attended if return_logsumexp else attended[0]
+    options = {"dropout": dropout, "return_logsumexp": return_logsumexp}
+    masks = {"query_mask": query_mask, "key_mask": key_mask, "block_numbers": block_numbers}
+    attended = over_local_heads(
+        lambda arguments: _attend_windows(**arguments, **options, windows=windows),
         windows,
         {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings},
-        {"query_mask": query_mask, "key_mask": key_mask, "numbers": numbers, "seed": seed},
+        {**masks, "seed": seed},
         return_logsumexp,
     )
-    return (found[0], found[1][..., 0]) if return_logsumexp else found
+    return (attended[0], attended[1][..., 0]) if return_logsumexp else attended
 
 
 def over_local_heads(attend_heads, windows, activations, weights, shared, return_logsumexp=False):
-    """Runs local attention over all heads, in chunks of heads if there are too many logits.
+    """Runs local attention over all heads, in slices of heads if there are too many logits.
 
     Args:
         attend_heads: function of the arguments of some heads, with scaled queries. It returns
@@ -184,10 +224,9 @@ class LocalWindows:
 
     Args:
         length, keys: ints or int scalars, numbers of queries and of keys.
-        block_size, key_block_size, grid, look_back, causal, sliding_window: see
-            `local_attention`.
-        keys_before: int, see `local_attention`.
-        numbers: see `Spans`. Defaults to None.
+        block_size, key_block_size, grid, look_back, causal: see `local_attention`.
+        sliding_window, keys_before: see `local_attention`.
+        block_numbers: see `Spans`. Defaults to None.
 
     Raises:
         ValueError: if they cannot be combined; see `local_attention`.
@@ -202,9 +241,10 @@ class LocalWindows:
         grid,
         look_back,
         causal,
+        *,
         sliding_window=None,
         keys_before=0,
-        numbers=None,
+        block_numbers=None,
     ):
         check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
         _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
@@ -216,9 +256,9 @@ class LocalWindows:
         # Number of blocks of keys before the first block of queries.
         self.first = keys_before // block_size
         self.causal, self.sliding_window = causal, sliding_window
-        self.numbers, self.seen_back = numbers, per_dimension(look_back, self.grid)
+        self.block_numbers, self.seen_back = block_numbers, per_dimension(look_back, self.grid)
         # Windows hold one more block if blocks may begin anywhere.
-        self.look_back = tuple(x + (numbers is not None) for x in self.seen_back)
+        self.look_back = tuple(x + (block_numbers is not None) for x in self.seen_back)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
         # Index of the block's first position in its window.
         self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
@@ -234,10 +274,15 @@ class LocalWindows:
         """Returns the `Spans` of keys, or None if windows are no spans of equal blocks."""
         if len(self.grid) > 1 or self.key_block_size != self.block_size:
             return None
-        offset = self.first * self.block_size
-        sides = self.seen_back[0], 0 if self.causal else self.seen_back[0]
-        options = self.causal, self.sliding_window, offset, self.numbers
-        return Spans(self.block_size, *sides, *options)
+        return Spans(
+            self.block_size,
+            before=self.seen_back[0],
+            after=0 if self.causal else self.seen_back[0],
+            causal=self.causal,
+            sliding_window=self.sliding_window,
+            offset=self.first * self.block_size,
+            block_numbers=self.block_numbers,
+        )
 
     def of_queries(self, x):
         """Splits `[batch, heads, length, ...]` to `[batch, heads, blocks, block_size, ...]`."""
@@ -248,24 +293,23 @@ class LocalWindows:
         sides = self.look_back, self.look_ahead
         return neighbour_blocks(x, self.key_block_size, self.grid, *sides, first=self.first)
 
-    def real_keys(self, arguments):
-        """Returns which keys of windows are not padding, bool `[batch, 1, blocks, window]`."""
-        real = self.of_keys(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))
-        if "key_mask" in arguments:
-            real &= self.of_keys(tf.cast(arguments["key_mask"], tf.bool)[:, None])
-        return real
+    def real_keys(self, keys, key_mask=None):
+        """Returns which keys of windows are not padding, bool `[batch or 1, 1, blocks, window]`."""
+        real = self.of_keys(tf.ones([1, 1, keys], tf.bool))
+        return (
+            real if key_mask is None else real & self.of_keys(tf.cast(key_mask, tf.bool)[:, None])
+        )
 
-    def not_later(self, rows, count):
-        """Returns which of the first `count` keys of a window are not later than each query."""
-        return self.distances(rows, count) >= 0
+    def masks(self, rows, count):
+        """Returns which of the first `count` keys of a window queries see, by their positions.
 
-    def within_reach(self, rows, count):
-        """Returns which of the first `count` keys are in the sliding window of each query."""
-        return tf.abs(self.distances(rows, count)) < self.sliding_window
-
-    def distances(self, rows, count):
-        """Computes the distances from queries back to the first `count` keys of a window."""
-        return tf.range(self.block_size)[rows, None] + self.start - tf.range(count)
+        A list of bool `[rows, count]`, for a slice of the rows of a block.
+        """
+        distances = tf.range(self.block_size)[rows, None] + self.start - tf.range(count)
+        masks = [distances >= 0] if self.causal else []
+        if self.sliding_window is not None:
+            masks.append(tf.abs(distances) < self.sliding_window)
+        return masks
 
 
 def check_sliding_window(sliding_window, block_size, look_back, grid=None, key_block_size=None):
@@ -319,60 +363,64 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
         )
 
 
-def _local_attention(arguments, windows, dropout, return_logsumexp):
-    query, heads = windows.of_queries(arguments["query"]), arguments["query"].shape[1]
-    key, value = arguments["key"], arguments["value"]
-    if dropout or "relative_embeddings" in arguments:
+def _attend_windows(
+    query,
+    key,
+    value,
+    *,
+    windows,
+    dropout,
+    return_logsumexp,
+    seed=None,
+    query_mask=None,
+    key_mask=None,
+    block_numbers=None,
+    relative_embeddings=None,
+):
+    """Computes `local_attention` of some heads, with scaled queries; see `over_local_heads`."""
+    heads, length = query.shape[1], size(query, 2)
+    if dropout or relative_embeddings is not None:
         # These differ from head to head.
         key, value = repeat_heads(key, heads), repeat_heads(value, heads)
     key_heads = key.shape[1]
     # The query heads of one key head become more queries of each block: fewer, larger products.
     groups = heads // key_heads
+    real = windows.real_keys(size(key, 2), key_mask)  # [batch or 1, 1, blocks, window]
+    query = windows.of_queries(query)  # [batch, heads, blocks, block_size, depth]
+    # [batch, key_heads, blocks, window, depth]
     key, value = windows.of_keys(key), windows.of_keys(value)
-    real = windows.real_keys(arguments)
-    query_mask, numbers = None, arguments.get("numbers")
-    if numbers is not None:
-        # [batch, 1, blocks, window or block_size]
-        of_keys, of_queries = (x(numbers[:, None]) for x in (windows.of_keys, windows.of_queries))
-    if "query_mask" in arguments:
-        query_mask = windows.of_queries(tf.cast(arguments["query_mask"], tf.bool)[:, None])
+    if block_numbers is not None:
+        key_numbers = windows.of_keys(block_numbers[:, None])  # [batch, 1, blocks, window]
+        block_numbers = windows.of_queries(block_numbers[:, None])  # [..., block_size]
+    if query_mask is not None:
+        query_mask = windows.of_queries(tf.cast(query_mask, tf.bool)[:, None])  # [..., block_size]
 
     def attend_rows(rows, seen, seed):
-        of_rows, count = join_groups(query[..., rows, :], key_heads), len(range(key.shape[3])[seen])
-        allowed = (tf.expand_dims(real[..., seen], -2),)
-        if windows.causal:
-            allowed += (tf.tile(windows.not_later(rows, count), [groups, 1]),)
-        if windows.sliding_window is not None:
-            allowed += (tf.tile(windows.within_reach(rows, count), [groups, 1]),)
-        if numbers is not None:
-            distance = of_keys[..., None, seen] - of_queries[..., rows, None]
-            near = tf.abs(distance) <= windows.seen_back[0]
-            allowed += (tf.tile(near, [1, 1, 1, groups, 1]),)
+        count, bias = len(range(key.shape[3])[seen]), None
+        # Masks are [batch or 1, 1, blocks, groups * rows, count] or fewer axes of these.
+        allowed = [tf.expand_dims(real[..., seen], -2)]
+        allowed += [tf.tile(mask, [groups, 1]) for mask in windows.masks(rows, count)]
+        if block_numbers is not None:
+            apart = key_numbers[..., None, seen] - block_numbers[..., rows, None]
+            near = tf.abs(apart) <= windows.seen_back[0]
+            allowed.append(tf.tile(near, [1, 1, 1, groups, 1]))
         if query_mask is not None:
-            real_queries = tf.tile(query_mask[..., rows], [1, 1, 1, groups])
-            allowed += (tf.expand_dims(real_queries, -1),)
-        bias = None
-        if "relative_embeddings" in arguments:
+            real_rows = tf.tile(query_mask[..., rows], [1, 1, 1, groups])
+            allowed.append(tf.expand_dims(real_rows, -1))
+        # [batch, key_heads, blocks, groups * rows, depth]
+        queries = join_groups(query[..., rows, :], key_heads)
+        if relative_embeddings is not None:
             start = windows.start + (rows.start or 0)
-            table = arguments["relative_embeddings"]
-            bias = window_bias(of_rows, table, count, start, windows.one_way)
+            bias = window_bias(queries, relative_embeddings, count, start, windows.one_way)
+        keys, values = key[..., seen, :], value[..., seen, :]
         output, logsumexp = attend(
-            of_rows,
-            key[..., seen, :],
-            value[..., seen, :],
-            allowed,
-            bias=bias,
-            dropout=dropout,
-            seed=seed,
+            queries, keys, values, tuple(allowed), bias=bias, dropout=dropout, seed=seed
         )
-        found = (output, logsumexp[..., None]) if return_logsumexp else output
-        return tf.nest.map_structure(lambda x: split_groups(x, heads), found)
+        attended = (output, logsumexp[..., None]) if return_logsumexp else output
+        return tf.nest.map_structure(lambda x: split_groups(x, heads), attended)
 
-    found = in_parts(
-        attend_rows, windows.block_size, windows.one_way, windows.start, arguments.get("seed")
-    )
-    length = size(arguments["query"], 2)
-    return tf.nest.map_structure(lambda x: join_blocks(x, length), found)
+    attended = in_parts(attend_rows, windows.block_size, windows.one_way, windows.start, seed)
+    return tf.nest.map_structure(lambda x: join_blocks(x, length), attended)
 
 
 def per_dimension(look_back, grid):

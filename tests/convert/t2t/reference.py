@@ -3,9 +3,30 @@
 Where that code follows the project's equations, the loops of `tests/ops/reference.py` are used.
 """
 
+import itertools
+
 import numpy as np
 
-from tests.ops.reference import real, relative, softmax, windows
+from tests.ops.reference import real, relative, softmax
+
+
+def windows(length, keys, sizes, look_back, grid, causal):
+    """The steps from a block to those in its window, and a function of a query, its window's keys.
+
+    `sizes` are those of blocks of queries and of keys; `keys` stands for places beyond the edges.
+    """
+    grid = grid or (-(-length // sizes[0]),)
+    reach = (look_back,) * len(grid) if isinstance(look_back, int) else look_back
+    blocks = list(np.ndindex(*grid))
+    steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
+    steps = [step for step in steps if step[0] <= 0 or not causal]
+
+    def window_of(i):
+        seen = (tuple(np.add(blocks[i // sizes[0]], step)) for step in steps)
+        starts = (blocks.index(x) * sizes[1] if x in blocks else keys for x in seen)
+        return [min(start + place, keys) for start in starts for place in range(sizes[1])]
+
+    return steps, window_of
 
 
 def local(

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from rt_keras.layers import FullHeads, LocalHeads
+from rt_keras.ops.full import naive_full
+from rt_keras.ops.local.windows import naive_local
 from tests.contract.kinds import move_weights
 from tests.layers import checks
-from tests.ops import reference
 
 LENGTH, REACH = 30, 20
 
@@ -41,8 +42,8 @@ def test_equation(causal):
     )
     options = {"max_relative_distance": REACH, "relative_positions": "sinusoidal"}
     for group, equation, sizes in (
-        (FullHeads(2, dtype="float64", **options), reference.full, {}),
-        (LocalHeads(2, 12, 1, dtype="float64", **options), reference.local, {"block_size": 12}),
+        (FullHeads(2, dtype="float64", **options), naive_full, {}),
+        (LocalHeads(2, 12, 1, dtype="float64", **options), naive_local, {"block_size": 12}),
     ):
         group.build(query.shape, value.shape)
         move_weights(group)
