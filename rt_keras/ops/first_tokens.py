@@ -69,6 +69,7 @@ def first_tokens_attention(
     >>> first_tokens_attention(x, x, x, num_first_tokens=3, causal=True)[0].shape
     TensorShape([1, 2, 10, 4])
     """
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     places = tf.range(num_first_tokens)[None]  # [batch or 1, num_first_tokens]
     if key_mask is None:
         keys = first_tokens_cache(key, value, num_first_tokens=num_first_tokens)

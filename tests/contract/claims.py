@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import GatedDeltaHeads, MultiHeadAttention
+from rt_keras.ops.full import naive_full
 from tests.contract.kinds import BATCH, DEPTH, HEADS, VALUE_DEPTH, move_weights
 from tests.contract.loops import of_each_head
 from tests.contract.ways import agree, directions, new_cache, one_pass, part, tensors

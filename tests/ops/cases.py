@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rt_keras import ops
+from rt_keras.ops.first_tokens import naive_first_tokens
 from rt_keras.ops.full import naive_full
 from rt_keras.ops.local.windows import naive_local
 from rt_keras.ops.strided import naive_strided
@@ -152,6 +153,24 @@ def nearest(use_query_key_norm=True, **given):
     return reference.nearest(**given, normalized=use_query_key_norm)
 
 
+def finish_full(draw, given, options):
+    """A mask of pairs in which some query sees no key."""
+    if draw(st.booleans()):
+        shape = 2, given["length"], given.get("keys", given["length"])
+        mask = np.random.default_rng(given["seed"]).random(shape) < 0.5
+        mask[0, -1] = False
+        options["attention_mask"] = mask
+
+
+def beside(query_positions, key_positions):
+    """The keys of a window of two positions."""
+    return abs(query_positions - key_positions) < 2
+
+
+def first_tokens(**given):
+    return ops.first_tokens_attention(**given)[0]
+
+
 def finish_local(draw, given, options):
     """One dimension, a grid, or blocks of keys of another size."""
     size, form = options["block_size"], draw(st.sampled_from(["blocks"] * 3 + ["grid", "keys"]))
@@ -248,6 +267,7 @@ CASES = {
         ops.full_attention,
         naive_full,
         {},
+        finish=finish_full,
         cross=True,
         drops={},
         grouped=True,
@@ -276,6 +296,19 @@ CASES = {
         grouped=True,
         drops={"stride": 2},
         atol=0.03,
+    ),
+    "first tokens": Case(
+        first_tokens,
+        naive_first_tokens,
+        {"num_first_tokens": 4},
+        space={"num_first_tokens": SMALL, "outside": st.sampled_from([(), (beside,)])},
+        far=False,
+        shared=False,
+        grouped=True,
+        wide={"num_first_tokens": 30},
+        drops={"num_first_tokens": 5},
+        atol=0.03,
+        examples=25,
     ),
     "nearest": Case(
         ops.nearest_attention, nearest, {"window_size": 4, "num_probes": 2}, shared=False, **NEAREST

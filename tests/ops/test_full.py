@@ -7,20 +7,6 @@ from rt_keras.ops.full import full_cache, full_step, naive_full
 from tests.ops import checks
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_mask(causal):
-    allowed = np.random.default_rng(3).random((2, 6, 8)) < 0.5
-    allowed[0, 2] = False
-    checks.holds(
-        full_attention,
-        naive_full,
-        checks.arrays(6, keys=8),
-        causal=causal,
-        attention_mask=allowed,
-        key_mask=checks.mask("left", 8),
-    )
-
-
 def test_in_chunks(monkeypatch):
     # A limit of 1 takes one query at a time.
     allowed = np.random.default_rng(3).random((2, 7, 6)) < 0.7

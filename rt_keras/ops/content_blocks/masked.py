@@ -9,7 +9,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import MASKED, accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.content_blocks.select import NODE_SIZE, log_weight, products_with, with_deviation
-from rt_keras.ops.cpu_kernels import attend_to_slices, split_tiles, tile_size
+from rt_keras.ops.cpu_kernels import attend_in_tiles, positions_per_tile, split_tiles
 
 
 def attend_to_masked(
@@ -29,7 +29,7 @@ def attend_to_masked(
         `[batch, heads, length]`.
     """
     query *= query.shape[-1] ** -0.5
-    tile = tile_size(query, size(blocks["key"], 2))
+    tile = positions_per_tile(query, size(blocks["key"], 2))
     parts = _parts_of_units(blocks, counts, num_nodes is not None)
     key = parts["key"]
     no_key = tf.broadcast_to(parts["no_key"], [*sizes(key)[:4], 1])
@@ -38,11 +38,11 @@ def attend_to_masked(
     # The product with the last column is the bias of keys.
     key = tf.concat([key, no_key], axis=4)
     query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
-    return attend_to_slices(query, key, parts["value"], tile, tiles, dropout, seed)
+    return attend_in_tiles(query, key, parts["value"], tile, tiles, dropout, seed)
 
 
 class _Tiles:
-    """The blocks that the queries of a tile select; see `attend_to_slices`.
+    """The blocks that the queries of a tile select; see `attend_in_tiles`.
 
     Args:
         query: `[batch, heads, length, depth]`, already scaled.
