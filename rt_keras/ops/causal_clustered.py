@@ -267,7 +267,7 @@ def causal_clustered_step(
     query, key = prepare(query, key)
     cache, kept = _add(cache, key, value, position, centroids, block_size, count), cache
     seen = keys_in_view(cache, position, block_size, 0, None)
-    own = attend_step(query, **seen, return_logsumexp=True)
+    own = attend_step(query, *seen, return_logsumexp=True)
     group = nearest_centroid(query, centroids, load_bias)
     before = tf.gather(cache["output_before"], group, batch_dims=2)
     logsumexp = tf.gather(cache["logsumexp_before"], group, batch_dims=2)
