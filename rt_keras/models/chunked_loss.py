@@ -152,8 +152,8 @@ class TokenAccuracy(keras.metrics.Mean):
     """Accuracy of the most likely tokens from `ChunkedLoss.token_scores`."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        found = tf.cast(y_pred[..., 1], tf.int32) == tf.cast(y_true, tf.int32)
-        return super().update_state(found, sample_weight)
+        is_right = tf.cast(y_pred[..., 1], tf.int32) == tf.cast(y_true, tf.int32)
+        return super().update_state(is_right, sample_weight)
 
 
 def positions_at_once(vocabulary_size, count):

@@ -14,6 +14,7 @@ from rt_keras.layers.own_layers import with_own_layers
 from rt_keras.layers.saved_arguments import saved_dtype
 from rt_keras.layers.transformer_block import refuse_unused
 from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import Loadable
 from rt_keras.models.shared_blocks import new_caches
@@ -28,7 +29,7 @@ from rt_keras.models.transformer_blocks import (
 )
 
 
-class DecoderBackbone(Loadable, keras_hub.models.Backbone):
+class DecoderBackbone(Loadable, KeptArguments, keras_hub.models.Backbone):
     """Base class of backbones with a decoder.
 
     Constructors of subclasses set `transformer_blocks`, `layer_norm`, which may be None, and

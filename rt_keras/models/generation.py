@@ -183,13 +183,13 @@ def stop_tokens(tokenizer):
     Returns:
         A list of ints.
     """
-    found = [tokenizer.end_token_id]
+    tokens = [tokenizer.end_token_id]
     # Llama 3 has two end tokens. Gemma 3 ends its turn in a chat with another token.
     if hasattr(tokenizer, "end_token2_id"):
-        found.append(tokenizer.end_token2_id)
+        tokens.append(tokenizer.end_token2_id)
     if isinstance(tokenizer, keras_hub.tokenizers.Gemma3Tokenizer):
-        found.append(tokenizer.token_to_id("<end_of_turn>"))
-    return found
+        tokens.append(tokenizer.token_to_id("<end_of_turn>"))
+    return tokens
 
 
 def no_tokens(length, prefix=""):

@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.layers.head_group import positive_int
 from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.models.generation import (
     bucket,
@@ -15,13 +14,14 @@ from rt_keras.models.generation import (
 )
 from rt_keras.models.left_padding import generate_from_first_tokens
 from rt_keras.models.presets import Loadable
+from rt_keras.models.programs import compile_once
 from rt_keras.models.shared_blocks import compiled_blocks
-from rt_keras.models.token_loop import TokenLoop, as_variables, room_for
+from rt_keras.models.token_loop import as_variables, continue_tokens, draws_in_place, room_for
 from rt_keras.ops.blocks import size
 from rt_keras.ops.devices import has_tpu
 
 
-class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
+class LanguageModel(Loadable, ChunkedLoss):
     """Mixin of language models that computes logits of each next token and generates text.
 
     ```
@@ -33,36 +33,23 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
 
     List the mixin before KerasHub's base classes. A subclass defines
     `hidden_states(inputs, training)` and, for generation, `prefill` and `call_with_cache`. For
-    heads that decode without a cache, it defines `_decoder_states(tokens, padding_mask, *encoded)`
-    instead. With an encoder, it also defines `_encode(inputs)`, which returns a tuple of the
+    heads that decode without a cache, it defines `decode_all(tokens, padding_mask, *encoded)`
+    instead. With an encoder, it also defines `encode(inputs)`, which returns a tuple of the
     arguments that these three methods take from the encoder.
     """
 
     # Prefix of the names of the decoder's inputs.
     decoder_prefix = ""
 
-    def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.output_projection = self.output_dense = None
+    def make_output_layers(self):
+        """Creates the layers between the hidden states of the backbone and the logits."""
+        backbone, self.output_projection, self.output_dense = self.backbone, None, None
         if backbone.embedding_dim not in (None, backbone.hidden_dim):
             self.output_projection = backbone.make_dense(
                 backbone.embedding_dim, "output_projection"
             )
         if not backbone.tie_embeddings:
             self.output_dense = backbone.make_dense(backbone.vocabulary_size, "output_dense")
-
-        # === Config ===
-        # Set before calling the base constructor, which compiles the model.
-        if loss_chunk_size is not None:
-            positive_int("loss_chunk_size", loss_chunk_size)
-        self.keep_arguments({"loss_chunk_size": loss_chunk_size})
-
-        # === Functional Model ===
-        inputs = backbone.input
-        outputs = self.token_logits(self.hidden_states(inputs))
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
     def token_logits(self, hidden):
         """Computes the logits of hidden states.
@@ -78,6 +65,9 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
         if self.output_dense is not None:
             return self.output_dense(hidden)
         return self.backbone.token_embedding(hidden, reverse=True)
+
+    def get_config(self):
+        return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}
 
     @property
     def cached_decoding(self):
@@ -99,62 +89,77 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
 
     def make_generate_function(self):
         """Returns the function that `generate` calls on a batch of prompts."""
-        _, mask_name = self._input_names
-        return functools.partial(generate_from_first_tokens, self, self._generate_tokens, mask_name)
-
-    def _generate_tokens(self, inputs, stop_token_ids=None):
-        """Continues a batch of prompts; see `generate_step`.
-
-        If the sampler draws one token at a time, `TokenLoop` does. The prompts and the caches are
-        padded, so that prompts and texts of other lengths need few other programs.
-        """
-        ids_name, mask_name = self._input_names
-        mask = np.asarray(inputs[mask_name]).astype(bool)
-        shortest, width = int(mask.sum(1).min()), mask.shape[1]
-        self.backbone.check_length(width)
-        stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
-        if self.cached_decoding and self.draws_in_place(self.sampler) and not has_tpu():
-            start = np.full([len(mask)], shortest - 1)
-            cache, encoded = self._read_prompts(inputs, shortest)
-            numbers = start, np.zeros_like(start), np.full_like(start, width), stops or (), width
-            tokens = self.continue_tokens(
-                inputs[ids_name], mask.sum(1), as_variables(cache), *numbers, encoded
-            )
-            return {ids_name: tokens, mask_name: written_tokens(tokens, mask, stops)}
-        step = self.compiled_function(
-            "generate", lambda: self.make_function_of_blocks(self.generate_step)
+        return functools.partial(
+            generate_from_first_tokens, self, self._generate, self._input_names[1]
         )
-        length = bucket(shortest, width) if self.cached_decoding else None
-        return step(inputs, stop_token_ids=stops, prefill_length=length)
-
-    def _read_prompts(self, inputs, first):
-        """Returns the cache of the tokens of prompts before token `first`, and what is encoded."""
-        ids_name, mask_name = self._input_names
-        inputs = {name: x for name, x in inputs.items() if name != mask_name}
-        batch, width = inputs[ids_name].shape
-        room = room_for(width, batch)
-        tokens = tf.pad(tf.cast(inputs[ids_name], tf.int32), [[0, 0], [0, room - width]])
-
-        def start(inputs, first, length):
-            encoded = self._encode(inputs)
-            _, cache = self._start(inputs[ids_name], first, length, encoded, self.sampler)
-            return cache, encoded
-
-        read = self.compiled_function("prompts", lambda: self.make_function_of_blocks(start))
-        longest = self.backbone.max_sequence_length or room
-        if self.decoder_prefix:
-            # Heads that attend to an encoder may need as many of its keys as there are queries.
-            longest = width
-        length = bucket(first, min(room, longest))
-        return read({**inputs, ids_name: tokens}, tf.constant(first), length)
 
     @property
     def _input_names(self):
         """The names of the decoder's token ids and of their mask among the inputs."""
         return [f"{self.decoder_prefix}{name}" for name in ("token_ids", "padding_mask")]
 
+    def _generate(self, inputs, stop_token_ids=None):
+        """Continues a batch of prompts; see `generate_step`.
+
+        If the sampler draws one token at a time, `continue_tokens` does. The prompts and the caches
+        are padded, so that prompts and texts of other lengths need few other programs.
+        """
+        ids_name, mask_name = self._input_names
+        mask = np.asarray(inputs[mask_name]).astype(bool)  # [batch, max_length]
+        width, shortest = mask.shape[1], int(mask.sum(1).min())
+        self.backbone.check_length(width)
+        stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
+        if not (self.cached_decoding and draws_in_place(self)) or has_tpu():
+            step = compile_once(self, "generate", self.generate_step, of_blocks=True)
+            length = bucket(shortest, width) if self.cached_decoding else None
+            return step(inputs, stop_token_ids=stops, prefill_length=length)
+        cache, encoded = self.read_prompts(inputs, shortest - 1)
+        start = np.full([len(mask)], shortest - 1)
+        tokens = continue_tokens(
+            self,
+            inputs[ids_name],
+            lengths=mask.sum(1),
+            caches=as_variables(cache),
+            start=start,
+            offset=np.zeros_like(start),
+            ends=np.full_like(start, width),
+            stops=stops or (),
+            steps=width,
+            encoded=encoded,
+        )
+        return {ids_name: tokens, mask_name: written_tokens(tokens, mask, stops)}
+
+    def read_prompts(self, inputs, count):
+        """Reads the first tokens of prompts in one compiled call.
+
+        Args:
+            inputs: dictionary as in `generate_step`; the mask of the decoder is not read.
+            count: int, number of tokens to cache.
+
+        Returns:
+            The cache, and a tuple of the arguments that the decoder takes from an encoder.
+        """
+        ids_name, mask_name = self._input_names
+        inputs = {name: x for name, x in inputs.items() if name != mask_name}
+        batch, width = inputs[ids_name].shape
+        room = room_for(width, batch)
+        # [batch, room]
+        tokens = tf.pad(tf.cast(inputs[ids_name], tf.int32), [[0, 0], [0, room - width]])
+
+        def read_first(inputs, first, length):
+            encoded = self.encode(inputs)
+            return self._prefill(inputs[ids_name], first, length, encoded)[1], encoded
+
+        longest = self.backbone.max_sequence_length or room
+        if self.decoder_prefix:
+            # Heads that attend to an encoder may need as many of its keys as there are queries.
+            longest = width
+        length = bucket(count + 1, min(room, longest))
+        read = compile_once(self, "prompts", read_first, of_blocks=True)
+        return read({**inputs, ids_name: tokens}, tf.constant(count + 1), length)
+
     def states_in_place(self, tokens, caches, position, *encoded):
-        """See `TokenLoop`."""
+        """See `rt_keras.models.token_loop`."""
         with compiled_blocks(self.jit_generate):
             return self.backbone.call_in_place(tokens, *encoded, caches, position)
 
@@ -186,8 +191,11 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
         mask = tf.cast(inputs[mask_name], tf.bool)
         self.backbone.check_length(prompt.shape[1])
         first, sampler = shortest_prompt(mask), sampler or self.sampler
-        encoded = self._encode(inputs)
-        hidden, cache = self._start(prompt, first, prefill_length, encoded, sampler)
+        encoded = self.encode(inputs)
+        if self.cached_decoding:
+            hidden, cache = self._prefill(prompt, first, prefill_length, encoded, sampler)
+        else:
+            hidden, cache = self._decode_known(prompt, first, encoded), ()
         tokens = sampler(
             next=functools.partial(self.next_logits, encoded=encoded),
             prompt=prompt,
@@ -219,23 +227,26 @@ class LanguageModel(Loadable, TokenLoop, ChunkedLoss):
                 tokens[:, index - 1, None], *encoded, cache, index - 1
             )
             return logits[:, 0], hidden[:, 0], cache
-        last = tf.gather(self._states(tokens, index, encoded), index - 1, axis=1)
-        return self.token_logits(last), last, cache
+        # [batch, max_length, hidden_dim] -> [batch, hidden_dim]
+        hidden = tf.gather(self._decode_known(tokens, index, encoded), index - 1, axis=1)
+        return self.token_logits(hidden), hidden, cache
 
-    def _encode(self, inputs):
+    def encode(self, inputs):
+        """Returns what the decoder takes from an encoder, as a tuple; nothing without one."""
         return ()
 
-    def _start(self, prompt, first, prefill_length, encoded, sampler):
-        """Returns the hidden states of the prompts and the cache, for a sampler."""
-        if not self.cached_decoding:
-            return self._states(prompt, first, encoded), ()
+    def _prefill(self, prompt, first, prefill_length, encoded, sampler=None):
+        """Reads prompts but for token `first - 1`, with which the decode steps begin.
+
+        Returns:
+            The hidden states of the prompts, `[batch, max_length, hidden_dim]`, and the cache.
+        """
         max_length = size(prompt, 1)
         prompt = prompt[:, : first if prefill_length is None else prefill_length]
-        # The sampler starts with the last token of the shortest prompt.
         hidden, cache = self.prefill(prompt, *encoded, first - 1, max_length)
         return pad_length(hidden, max_length), cache
 
-    def _states(self, tokens, count, encoded):
+    def _decode_known(self, tokens, count, encoded):
         """Computes the hidden states of sequences of which `count` tokens are known."""
-        known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
-        return self._decoder_states(tokens, tf.cast(known, tf.int32), *encoded)
+        is_known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
+        return self.decode_all(tokens, tf.cast(is_known, tf.int32), *encoded)

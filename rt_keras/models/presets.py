@@ -7,11 +7,10 @@ from pathlib import Path
 import keras
 
 from rt_keras.keras_internals import layers_of
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.model_section import arguments_of
 
 
-class Loadable(KeptArguments):
+class Loadable:
     """Mixin that creates backbones and tasks from configurations and presets.
 
     List it before KerasHub's base classes. `kind` is the value of `model.kind` in the

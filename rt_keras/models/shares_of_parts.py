@@ -1,9 +1,25 @@
 """Shares of the parts of a batch in its mean loss, where they do not weigh the same."""
 
+from typing import NamedTuple
+
 import keras
 import tensorflow as tf
 
 SUMS = "sum", "none", None
+
+
+class Shares(NamedTuple):
+    """How a part of a batch counts in the loss of labels, and in those that layers add.
+
+    Attributes:
+        labels: float scalar, or `[parts]`.
+        layers: the same for the losses of layers outside of an encoder.
+        encoder: the same for those of an encoder.
+    """
+
+    labels: tf.Tensor
+    layers: tf.Tensor
+    encoder: tf.Tensor
 
 
 def shares_of_loss(loss, labels, sample_weight):
@@ -29,7 +45,7 @@ def shares_of_loss(loss, labels, sample_weight):
     if wrong or (len(losses) > 1 and any(_divides_unevenly(x, sample_weight) for x in losses)):
         raise _no_entries(loss)
     loss = losses[0] if losses else None
-    examples = tf.ones(tf.shape(tf.nest.flatten(labels)[0])[:2])
+    examples = tf.ones(tf.shape(tf.nest.flatten(labels)[0])[:2])  # [parts, examples]
     if getattr(loss, "reduction", "mean") in SUMS:
         return examples[:, 0] * tf.cast(tf.shape(examples)[0], tf.float32)
     if not _divides_unevenly(loss, sample_weight):
@@ -38,10 +54,10 @@ def shares_of_loss(loss, labels, sample_weight):
     if getattr(loss, "ignore_class", None) is not None:
         weights = tf.cast(labels != tf.cast(loss.ignore_class, labels.dtype), tf.float32)
     if loss.reduction == "mean_with_sample_weight" and sample_weight is not None:
-        given = tf.cast(sample_weight, tf.float32)
-        for _ in range(weights.shape.rank - given.shape.rank):
-            given = given[..., None]
-        weights *= given
+        sample_weight = tf.cast(sample_weight, tf.float32)
+        for _ in range(weights.shape.rank - sample_weight.shape.rank):
+            sample_weight = sample_weight[..., None]
+        weights *= sample_weight
     return shares_of(weights)
 
 

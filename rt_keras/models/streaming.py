@@ -15,6 +15,7 @@ from rt_keras.models.generation import (
     start_tokens,
     stop_tokens,
 )
+from rt_keras.models.token_loop import add_tokens
 
 # Number of tokens generated in the graph for each chunk but the first, which has one, so that it
 # comes early.
@@ -100,14 +101,13 @@ def continued(model, tokens, known, width, cache, stop_token_ids="auto", with_pr
     tokenizer = model.preprocessor.tokenizer
     if stop_token_ids == "auto":
         stop_token_ids = stop_tokens(tokenizer)
-    advance = model.advance_function()
     first = 0 if with_prompt else known
     text = TextChunks(tokenizer)
     index, done = known, False
     yield from text.new(tokens[0, first:known])
     while index < width and not done:
         count = 1 if index == known else min(TOKENS_AT_ONCE, width - index)
-        tokens, cache = advance(tokens, cache, index, count)
+        tokens, cache = add_tokens(model, tokens, cache, index, count)
         new = tokens[0, index : index + count].numpy().tolist()
         stops = [place for place, token in enumerate(new) if token in (stop_token_ids or ())]
         done = bool(stops)

@@ -9,11 +9,11 @@ import tensorflow as tf
 from rt_keras.keras_internals import FirstBatch, clear_losses, keep_gradients
 from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.compiled_functions import CompiledFunctions
-from rt_keras.models.shares_of_parts import check_entries, shares_of, shares_of_loss
+from rt_keras.models.programs import compile_once
+from rt_keras.models.shares_of_parts import Shares, check_entries, shares_of, shares_of_loss
 
 
-class Training(CompiledFunctions, FirstBatch):
+class Training(FirstBatch):
     """Mixin of tasks whose `fit` runs under any `tf.distribute` strategy.
 
     List it before KerasHub's base classes. A step computes the same as on one device with the whole
@@ -45,7 +45,11 @@ class Training(CompiledFunctions, FirstBatch):
     jit_replica = False
     # True if the loss reads the outputs of all replicas. XLA then compiles their computation alone.
     loss_reads_all_replicas = False
-    _of_fit = None
+    # True if XLA compiles what is called outside `fit`, and the `Programs` of the model; see
+    # `rt_keras.models.programs`.
+    jit_generate = True
+    programs = None
+    _fit_state = None
 
     def compile(self, *args, jit_compile="auto", gradient_accumulation_steps=1, **kwargs):
         """Configures the model for training and generation.
@@ -63,7 +67,7 @@ class Training(CompiledFunctions, FirstBatch):
         """
         args, kwargs = self.compile_arguments(*args, **kwargs)
         super().compile(*args, jit_compile=jit_compile, **kwargs)
-        self.jit_generate, self._kept = bool(jit_compile), None
+        self.jit_generate, self.programs = bool(jit_compile), None
         self.gradient_accumulation_steps = positive_int(
             "gradient_accumulation_steps", gradient_accumulation_steps
         )
@@ -80,7 +84,7 @@ class Training(CompiledFunctions, FirstBatch):
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
         # A plain object, so that the norm is not a weight of the model.
-        self._of_fit = types.SimpleNamespace(gradient_norm=norm, is_built=False)
+        self._fit_state = types.SimpleNamespace(gradient_norm=norm, is_built=False)
         if is_replicated(self.distribute_strategy):
             # `TPUStrategy` compiles the whole step.
             is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
@@ -125,7 +129,7 @@ class Training(CompiledFunctions, FirstBatch):
         def call(inputs):
             return self(inputs, training=False)
 
-        return self.compiled_function("call", lambda: self.make_function(call))(inputs)
+        return compile_once(self, "call", call)(inputs)
 
     def fit(self, x=None, *args, **kwargs):
         if isinstance(x, tf.distribute.DistributedDataset):
@@ -135,68 +139,68 @@ class Training(CompiledFunctions, FirstBatch):
     @property
     def gradient_norm(self):
         """The global norm of the gradients of the last step, a float; 0 before the first step."""
-        return float(tf.convert_to_tensor(self._of_fit.gradient_norm))
+        return float(tf.convert_to_tensor(self._fit_state.gradient_norm))
 
     def train_step(self, data):
         if not self.trainable_weights:
             return super().train_step(data)
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        batch = keras.utils.unpack_x_y_sample_weight(data)
         gradients_and_logs = self._gradients_and_logs
         if self.jit_replica and not self.loss_reads_all_replicas:
             gradients_and_logs = tf.function(gradients_and_logs, jit_compile=True, autograph=False)
-        shares = self._shares(x, y, sample_weight, self.gradient_accumulation_steps)
-        gradients, logs = gradients_and_logs(x, y, sample_weight, shares)
+        shares = self._shares(*batch, self.gradient_accumulation_steps)
+        gradients, logs = gradients_and_logs(*batch, shares)
         # Weights that the loss does not depend on have no gradient.
-        used = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        gradients = [gradients[i] for i in used]
+        pairs = [
+            (gradient, weight)
+            for gradient, weight in zip(gradients, self.trainable_weights)
+            if gradient is not None
+        ]
+        gradients, weights = zip(*pairs)
         if is_replicated(self.distribute_strategy):
             replica = tf.distribute.get_replica_context()
-            gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+            gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients))
         # Those of float32 in a model of another dtype, as of LoRA, and the squares of float16.
         norm = tf.linalg.global_norm([tf.cast(x, tf.float32) for x in gradients])
-        self._of_fit.gradient_norm.assign(norm / self.optimizer.scale_loss(1.0))
-        weights = [self.trainable_weights[i] for i in used]
+        self._fit_state.gradient_norm.assign(norm / self.optimizer.scale_loss(1.0))
         self.optimizer.apply_gradients(zip(gradients, weights))
         return self._logs(logs)
 
     def test_step(self, data):
-        batch = keras.utils.unpack_x_y_sample_weight(data)
-        shares = self._shares(*batch, parts=1)
-        _, y_pred = self._loss(*batch, training=False, share=shares and [x[0] for x in shares])
-        return self._logs(self.compute_metrics(*batch[:2], y_pred, sample_weight=batch[2]))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        shares = self._shares(x, y, sample_weight, parts=1)
+        _, y_pred = self._loss(x, y, sample_weight, _entry(shares, 0), training=False)
+        return self._logs(self.compute_metrics(x, y, y_pred, sample_weight=sample_weight))
 
     def _shares(self, x, y, sample_weight, parts):
-        """Returns how the parts of a batch count in its loss, and in the losses that layers add.
+        """Returns the `Shares` of the parts of a batch, each `[parts]`; None if there is one part.
 
         A loss of labels is as for the whole batch. Those of layers with centroids are means over
         tokens, in an encoder its own.
-
-        Returns:
-            Three float tensors `[parts]`, for the loss of labels, for layers, and for those of an
-            encoder; None if there is one part.
         """
         if parts == self.distribute_strategy.num_replicas_in_sync == 1:
             return None
-        y, sample_weight = _each(lambda values: _split(values, parts), (y, sample_weight))
+        y, sample_weight = _map_tensors(lambda x: _split(x, parts), (y, sample_weight))
         masks = x if isinstance(x, dict) and heads_with_centroids(self) else {}
         mask = masks.get("decoder_padding_mask", masks.get("padding_mask"))
-        of_layers, of_encoder = (
+        layers, encoder = (
             tf.ones([parts]) if mask is None else shares_of(_split(mask, parts))
             for mask in (mask, masks.get("encoder_padding_mask", mask))
         )
-        return shares_of_loss(self.loss, y, sample_weight), of_layers, of_encoder
+        return Shares(shares_of_loss(self.loss, y, sample_weight), layers, encoder)
 
     def _gradients_and_logs(self, x, y, sample_weight, shares):
         """Returns this replica's share of the gradients of the mean loss, and its metrics."""
-        count, batch = self.gradient_accumulation_steps, (x, y, sample_weight)
+        count = self.gradient_accumulation_steps
         if count == 1:
-            share = shares and [x[0] for x in shares]
-            return self._gradients(*batch, share), self.get_metrics_result()
-        parts = (*_each(lambda x: _split(x, count), batch), shares)
+            gradients = self._gradients(x, y, sample_weight, _entry(shares, 0))
+            return gradients, self.get_metrics_result()
+        # [batch, ...] -> [count, batch / count, ...]
+        batch = _map_tensors(lambda values: _split(values, count), (x, y, sample_weight))
         unused = set()
 
         def add_part(number, sums):
-            gradients = self._gradients(*_each(lambda x: x[number], parts))
+            gradients = self._gradients(*_entry((*batch, shares), number))
             unused.update(i for i, gradient in enumerate(gradients) if gradient is None)
             return number + 1, [
                 total if gradient is None else total + tf.convert_to_tensor(gradient) / count
@@ -210,37 +214,41 @@ class Training(CompiledFunctions, FirstBatch):
         gradients = [None if i in unused else total for i, total in enumerate(sums)]
         return gradients, self.get_metrics_result()
 
-    def _gradients(self, x, y, sample_weight, share):
+    def _gradients(self, x, y, sample_weight, shares):
         """Returns the gradients of the mean loss of a batch; updates the metrics."""
         with tf.GradientTape() as tape:
-            loss, y_pred = self._loss(x, y, sample_weight, training=True, share=share)
+            loss, y_pred = self._loss(x, y, sample_weight, shares, training=True)
             loss = self.optimizer.scale_loss(loss)
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         return tape.gradient(loss, self.trainable_weights)
 
-    def _loss(self, x, y, sample_weight, training, share=None):
+    def _loss(self, x, y, sample_weight, shares, training):
         """Returns this replica's share of the loss of a batch, and `y_pred`; updates the mean."""
-        replicas, added = self.distribute_strategy.num_replicas_in_sync, 0.0
+        replicas, layer_losses = self.distribute_strategy.num_replicas_in_sync, 0.0
         if self.loss_reads_all_replicas and replicas > 1:
-            y_pred, added = self._outputs_and_losses(x, y, training)
+            y_pred, layer_losses = self._outputs_and_losses(x, y, training)
         else:
             y_pred = self.step_outputs(x, y, training)
         # Keras divides all losses by the number of replicas, and adds those of layers.
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        if share is not None:
+        if shares is not None:
             check_entries(self.loss, y, y_pred)
-            of_loss, of_layers, of_encoder = (tf.cast(x, loss.dtype) for x in share)
-            blocks = getattr(getattr(self, "backbone", None), "encoder_blocks", [])
-            in_encoder = [x for block in blocks for x in block.losses]
-            of_all, in_encoder = (
-                tf.cast(tf.add_n([*x, 0.0]), loss.dtype) for x in (self.losses, in_encoder)
-            )
-            added_to_loss = (of_layers - of_loss) * of_all + (of_encoder - of_layers) * in_encoder
-            loss = of_loss * loss + added_to_loss / replicas
-        loss += added / replicas
+            loss = self._weighted(loss, shares)
+        loss += layer_losses / replicas
         mean = next(metric for metric in self.metrics if metric.name == "loss")
         mean.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return loss, y_pred
+
+    def _weighted(self, loss, shares):
+        """Returns the loss of a part, in which those of labels and of layers count by shares."""
+        labels, layers, encoder = (tf.cast(share, loss.dtype) for share in shares)
+        blocks = getattr(getattr(self, "backbone", None), "encoder_blocks", [])
+        encoder_losses = [x for block in blocks for x in block.losses]
+        all_losses, encoder_losses = (
+            tf.cast(tf.add_n([*x, 0.0]), loss.dtype) for x in (self.losses, encoder_losses)
+        )
+        added = (layers - labels) * all_losses + (encoder - layers) * encoder_losses
+        return labels * loss + added / self.distribute_strategy.num_replicas_in_sync
 
     def _outputs_and_losses(self, x, y, training):
         """Returns `step_outputs` and the sum of the layers' losses, before replicas meet."""
@@ -294,18 +302,23 @@ class Training(CompiledFunctions, FirstBatch):
         strategy = self.distribute_strategy
         if iterator is None or not is_replicated(strategy):
             look(iterator, data_batch)
-        elif not self._of_fit.is_built:
+        elif not self._fit_state.is_built:
             _, _, batches = next(iter(iterator))
             data_batch = keras.tree.map_structure(
                 lambda values: strategy.experimental_local_results(values)[0], next(batches)
             )
             look(data_batch=data_batch)
-            self._of_fit.is_built = True
+            self._fit_state.is_built = True
 
 
-def _each(function, batch):
+def _map_tensors(function, batch):
     """Applies a function to each tensor of a batch, whose labels and weights may be None."""
     return tf.nest.map_structure(lambda x: x if x is None else function(x), batch)
+
+
+def _entry(batch, number):
+    """Returns one entry of each tensor along its first axis."""
+    return _map_tensors(lambda x: x[number], batch)
 
 
 def _split(values, count):

@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras import data as data_lib
 from rt_keras import progress
 from rt_keras.keys import wrong_value
+from rt_keras.models.programs import make_once
 from rt_keras.models.training import is_replicated
 from rt_keras.training.batches import shared_batches
 from rt_keras.training.stateful_scores import bits_by_position, stateful_sums
@@ -113,7 +114,7 @@ def _batches(task, model, examples, batch_size, context, stride):
 
 def _sums(model, task, batches, verbose):
     """Returns the weighted sums of the task's figures, and the sum of the weights."""
-    sums_of_batch = model.compiled_function("evaluation", lambda: _make_sums(model, task))
+    sums_of_batch = make_once(model, "evaluation", lambda: _make_sums(model, task))
     sums = collections.Counter()
     for batch in progress.track(batches, "evaluating", verbose=verbose):
         sums.update({name: float(value) for name, value in sums_of_batch(*batch).items()})

@@ -6,6 +6,7 @@ import tensorflow as tf
 from rt_keras import data as data_lib
 from rt_keras import progress
 from rt_keras.models.chunked_loss import positions_at_once
+from rt_keras.models.programs import make_once
 from rt_keras.models.stateful import NO_END, head_groups_inside
 from rt_keras.models.training import is_replicated
 
@@ -37,7 +38,7 @@ def stateful_sums(model, examples, length, verbose, start_token_id=None):
             replicas.
     """
     _check(model)
-    sums_of_chunk = model.compiled_function("stateful evaluation", lambda: _make_sums(model))
+    sums_of_chunk = make_once(model, "stateful evaluation", lambda: _make_sums(model))
     chunks = data_lib.document_chunks(
         examples, model.preprocessor.tokenizer, length, start_token_id
     )

@@ -61,7 +61,7 @@ def own(number):
 
 def made(model):
     # Programs that XLA has compiled, and traces.
-    functions = model._kept.functions.values()
+    functions = model.programs.functions.values()
     traced = sum(function.experimental_get_tracing_count() for function in functions)
     return len([*dump.glob("*.before_optimizations.txt")]), traced
 

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import data
+from rt_keras.models.programs import make_once
 from rt_keras.training import experiment
 from rt_keras.training.evaluation import evaluate
 
@@ -36,10 +37,10 @@ def test_every_token_counts_once_given_what_precedes_it_in_its_sequence(model, d
         assert scores["words"] == sum(map(len, map(bytes.split, documents.as_numpy_iterator())))
         np.testing.assert_allclose(scores["nats_per_token"], nats / (len(stream) - 1), rtol=1e-5)
     # A second evaluation compiles nothing.
-    sums = model.compiled_function("evaluation", make=None)
+    sums = make_once(model, "evaluation", make=None)
     traces = sums.experimental_get_tracing_count()
     assert evaluate(model, documents, batch_size=3) == scores
-    assert model.compiled_function("evaluation", make=None) is sums
+    assert make_once(model, "evaluation", make=None) is sums
     assert sums.experimental_get_tracing_count() == traces
 
 

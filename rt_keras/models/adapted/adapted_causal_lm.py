@@ -25,8 +25,9 @@ from rt_keras.models.generation import (
     written_tokens,
 )
 from rt_keras.models.left_padding import generate_from_first_tokens
+from rt_keras.models.programs import compile_once
 from rt_keras.models.shared_blocks import new_caches
-from rt_keras.models.token_loop import as_variables
+from rt_keras.models.token_loop import as_variables, continue_tokens, draws_in_place
 from rt_keras.ops.blocks import places_of_rows, size
 
 # State and number of new tokens of a call of `generate`, which KerasHub does not pass on.
@@ -73,7 +74,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
         return self.backbone.token_embedding(hidden, reverse=True), hidden, cache
 
     def states_in_place(self, tokens, caches, position):
-        """See `TokenLoop`."""
+        """See `rt_keras.models.token_loop`."""
         programs = self._block_programs(in_place=True)
         return self._run_blocks(programs, tokens, caches, position)[0]
 
@@ -226,9 +227,9 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
             tokens[:, begin:], lengths - 1 - begin, state, width, with_hidden=searches
         )
         stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
-        if self.draws_in_place(self.sampler):
+        if draws_in_place(self):
             numbers = lengths - 1, offset, ends, stops or (), (ends - lengths).max()
-            found = self.continue_tokens(tokens, lengths, as_variables(cache), *numbers)
+            found = continue_tokens(self, tokens, lengths, as_variables(cache), *numbers)
         else:
             found = self._continued_by_search(tokens, cache, lengths, offset, ends, stops, hidden)
         places = np.arange(width) < ends[:, None]
@@ -239,9 +240,8 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
         """Continues prompts with a sampler that compares several continuations."""
         sampler = self.sampler
         even = bool(np.all(lengths == lengths[0]) and np.all(offset == offset[0]))
-        sample = self.compiled_function(
-            f"sampling, {even=}",
-            lambda: self.make_function(functools.partial(self._sample, sampler, even)),
+        sample = compile_once(
+            self, f"sampling, {even=}", functools.partial(self._sample, sampler, even)
         )
         return sample(
             int(lengths.max() + (ends - lengths).max()),

@@ -13,8 +13,9 @@ from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.attention import decoding
 from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
+from rt_keras.models.programs import compile_once
 from rt_keras.models.shared_blocks import what_differs, without_names
-from rt_keras.models.token_loop import TokenLoop, room_for
+from rt_keras.models.token_loop import room_for
 from rt_keras.ops.blocks import places_of_rows
 from rt_keras.ops.devices import has_accelerator
 
@@ -26,7 +27,7 @@ CHUNKS_AT_ONCE = min(os.cpu_count() or 1, 8)
 TRACING = threading.Lock()
 
 
-class PromptReading(Decoding, TokenLoop):
+class PromptReading(Decoding):
     """Mixin of adapted language models: chunked prefill of prompts of different lengths.
 
     Rows with the same number of chunks are read together. Each chunk passes through the model block
@@ -196,11 +197,11 @@ class PromptReading(Decoding, TokenLoop):
                 variable.assign(value)
             return x, ()
 
-        return self.compiled_function(name, lambda: self.make_function(run, jit_compile))
+        return compile_once(self, name, run, jit_compile)
 
     def _read_one_by_one(self, parts, cache, with_hidden):
         """Reads single tokens, for heads that do not read chunks. All rows are at one position."""
-        function = self.compiled_function("reading, steps", lambda: self.make_function(self._read))
+        function = compile_once(self, "reading, steps", self._read)
         for tokens, position, _ in parts:
             hidden, cache[:] = function(tf.constant(tokens), tuple(cache), position[0])
             yield hidden

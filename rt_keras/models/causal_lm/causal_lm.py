@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.normalization import normalized
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.causal_lm.causal_lm_preprocessor import (
@@ -77,6 +78,20 @@ class RoutingTransformerCausalLM(Stateful, Scores, LanguageModel, keras_hub.mode
     backbone_cls = RoutingTransformerBackbone
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
 
+    def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.make_output_layers()
+
+        # === Config ===
+        # Before the base constructor, which compiles the model.
+        self.loss_chunk_size = positive_int_or_none("loss_chunk_size", loss_chunk_size)
+
+        # === Functional Model ===
+        outputs = self.token_logits(self.hidden_states(backbone.input))
+        super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
+
     def hidden_states(self, inputs, training=None):
         """Computes the hidden states that the logits are computed from.
 
@@ -144,9 +159,7 @@ class RoutingTransformerCausalLM(Stateful, Scores, LanguageModel, keras_hub.mode
         Returns:
             The cache, as from `prefill`; `()` if `cached_decoding` is False.
         """
-        if not self.cached_decoding:
-            return ()
-        return self._read_prompts({"token_ids": token_ids}, count + 1)[0]
+        return self.read_prompts({"token_ids": token_ids}, count)[0] if self.cached_decoding else ()
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
         """Runs the model on the next tokens, given the cache of the preceding ones.
@@ -173,29 +186,26 @@ class RoutingTransformerCausalLM(Stateful, Scores, LanguageModel, keras_hub.mode
         hidden, cache = self.backbone.call_with_cache(token_ids, cache, cache_update_index)
         return self.token_logits(hidden), hidden, cache
 
-    def _start(self, prompt, first, prefill_length, encoded, sampler):
-        if not self._reads_in_chunks(prefill_length):
-            return super()._start(prompt, first, prefill_length, encoded, sampler)
+    def decode_all(self, tokens, padding_mask):
+        """See `LanguageModel`."""
+        return self.backbone({"token_ids": tokens, "padding_mask": padding_mask}, training=False)
+
+    def _prefill(self, prompt, first, prefill_length, encoded, sampler=None):
+        is_long = prefill_length is not None and prefill_length > PROMPT_CHUNK
+        if not is_long or why_not_stateful(self.backbone) is not None:
+            return super()._prefill(prompt, first, prefill_length, encoded, sampler)
         batch, max_length = size(prompt, 0), size(prompt, 1)
         if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
             raise ValueError(
                 "A ContrastiveSampler compares the hidden states of all tokens, so a prompt must "
                 f"have at most {PROMPT_CHUNK} tokens. Received: {max_length} positions"
             )
-        # No other sampler reads the hidden states.
-        hidden = tf.zeros([batch, max_length, self.backbone.hidden_dim], self.compute_dtype)
 
         def read(tokens, cache, start, count):
             return self.backbone.call_with_cache(tokens, cache, start, count=count)[1]
 
         prompt, counts = prompt[:, :prefill_length], tf.fill([batch], first - 1)
-        cache = self.new_cache(batch, max_length)
-        return hidden, read_chunks(read, prompt, counts, cache, PROMPT_CHUNK)
-
-    def _reads_in_chunks(self, prefill_length):
-        """Returns True if a prompt is read in chunks."""
-        long = prefill_length is not None and prefill_length > PROMPT_CHUNK
-        return long and why_not_stateful(self.backbone) is None
-
-    def _decoder_states(self, tokens, padding_mask):
-        return self.backbone({"token_ids": tokens, "padding_mask": padding_mask}, training=False)
+        cache = read_chunks(read, prompt, counts, self.new_cache(batch, max_length), PROMPT_CHUNK)
+        # No other sampler reads the hidden states.
+        hidden = tf.zeros([batch, max_length, self.backbone.hidden_dim], self.compute_dtype)
+        return hidden, cache

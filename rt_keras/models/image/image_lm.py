@@ -9,8 +9,8 @@ from rt_keras.keys import wrong_value
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket, int32_seed
 from rt_keras.models.image.image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.image.image_embedding import sequence_to_images
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import Loadable
+from rt_keras.models.programs import compile_function, compile_once
 from rt_keras.models.shared_blocks import compiled_blocks
 from rt_keras.models.token_loop import as_variables
 from rt_keras.models.training import Training
@@ -120,10 +120,8 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
         if temperature != 0 and not LOWEST_TEMPERATURE <= temperature < float("inf"):
             needed = f"0, or finite and at least {LOWEST_TEMPERATURE}"
             raise wrong_value("temperature", needed, temperature)
-        generate = self.compiled_function(
-            "generate", lambda: self.make_function_of_blocks(self._generate)
-        )
         features = {name: tf.cast(x, tf.int32) for name, x in inputs.items()}
+        # [height, width, channels] -> [places], in the order of the sequence
         known = np.broadcast_to(np.arange(height)[:, None, None] < known_rows, image_shape)
         known = self.backbone.embedding.to_sequence(known[None])[0].numpy()
         first = int(np.argmin(np.append(known, False)))
@@ -135,13 +133,17 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
                 caches = as_variables(self.backbone.new_cache(batch, len(known)))
         if seed is None:
             seed = keras.random.randint((), 0, 2**31 - 1)
-        arguments = features, tf.constant(known), tf.constant(first)
         temperature = tf.constant(temperature, tf.float32)
-        return generate(*arguments, temperature, int32_seed(seed), length, caches).numpy()
+        sampling = temperature, int32_seed(seed)
+        complete = compile_once(self, "generate", self._complete, of_blocks=True)
+        images = complete(
+            features, tf.constant(known), tf.constant(first), *sampling, length, caches
+        )
+        return images.numpy()
 
-    def _generate(self, features, known, first, temperature, seed, prefill_length, caches):
+    def _complete(self, features, known, first, temperature, seed, prefill_length, caches):
         # By default in XLA, whose random numbers are others than those of TensorFlow's kernels.
-        sample = self.make_function(_sample)
+        sample = compile_function(self, _sample)
 
         def choose(logits, place):
             return sample(logits, temperature, tf.stack([seed, place]))
@@ -168,31 +170,33 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
             int32 tensor `[batch, height, width, channels]`.
         """
         embedding = self.backbone.embedding
-        values = embedding.to_sequence(features["images"])
+        values = embedding.to_sequence(features["images"])  # [batch, places]
         values = tf.where(known, values, tf.zeros_like(values))
         labels, cache = features.get("labels"), ()
         if prefill_length is not None:
+            # [batch, prefill_length], the previous value of each place
             before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])[:, :prefill_length]
             _, cache = self.backbone.prefill(before, first, labels)
         if caches is not None:
             tf.nest.map_structure(lambda variable, x: variable.assign(x), caches, cache)
             cache = ()
 
-        def state_of_place(values, cache, place):
+        def hidden_at(place, values, cache):
             if prefill_length is None:
                 images = embedding.to_images(values)
                 hidden = self.backbone({**features, "images": images}, training=False)
                 return hidden[:, place], cache
-            before = tf.where(place > 0, values[:, tf.maximum(place - 1, 0), None], 0)
-            if caches is not None:
+            before = tf.where(place > 0, values[:, tf.maximum(place - 1, 0), None], 0)  # [batch, 1]
+            if caches is None:
+                hidden, cache = self.backbone.call_with_cache(before, cache, place, labels)
+            else:
                 with compiled_blocks(self.jit_generate):
-                    return self.backbone.call_in_place(before, caches, place, labels)[:, 0], ()
-            hidden, cache = self.backbone.call_with_cache(before, cache, place, labels)
+                    hidden = self.backbone.call_in_place(before, caches, place, labels)
             return hidden[:, 0], cache
 
         def fill(place, values, cache):
-            hidden, cache = state_of_place(values, cache, place)
-            logits = tf.cast(self.output_dense(hidden), tf.float32)
+            hidden, cache = hidden_at(place, values, cache)  # [batch, hidden_dim]
+            logits = tf.cast(self.output_dense(hidden), tf.float32)  # [batch, vocabulary_size]
             value = choose(logits, place)
             column = tf.range(values.shape[1]) == place
             return place + 1, tf.where(column & ~known, value[:, None], values), cache
@@ -207,7 +211,7 @@ class RoutingTransformerImageLM(Loadable, Training, keras_hub.models.Task):
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ImageOrder(KeptArguments, keras.layers.Layer):
+class ImageOrder(keras.layers.Layer):
     """Converts sequences in the order of the blocks back to images.
 
     Args:
@@ -227,8 +231,7 @@ class ImageOrder(KeptArguments, keras.layers.Layer):
 
     def __init__(self, image_shape, block_shape, **kwargs):
         super().__init__(**kwargs)
-        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
-        self.keep_arguments(locals())
+        self.image_shape, self.block_shape = tuple(image_shape), tuple(block_shape)
         self.built = True
 
     def call(self, inputs):
@@ -236,6 +239,10 @@ class ImageOrder(KeptArguments, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], *self.image_shape, *input_shape[2:])
+
+    def get_config(self):
+        shapes = {"image_shape": self.image_shape, "block_shape": self.block_shape}
+        return {**super().get_config(), **shapes}
 
 
 def _sample(logits, temperature, seed):

@@ -52,8 +52,8 @@ class Contrastive(Training):
         self.temperature, self.question_length = temperature, question_length
 
     def get_config(self):
-        own = {"temperature": self.temperature, "question_length": self.question_length}
-        return {**super().get_config(), **own}
+        options = {"temperature": self.temperature, "question_length": self.question_length}
+        return {**super().get_config(), **options}
 
     def compile_arguments(self, optimizer="auto", loss="auto", **kwargs):
         if loss == "auto":
@@ -68,13 +68,15 @@ class Contrastive(Training):
     def _embed_pairs(self, inputs, training):
         passages = inputs["passages"]
         counts = tf.shape(tf.nest.flatten(passages)[0])[:2]
+        # [batch, passages, ...] -> [batch * passages, ...]
         passages = tf.nest.map_structure(
             lambda x: tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0)), passages
         )
         question = self(inputs["question"], training=training) / self.temperature
-        found = self(passages, training=training)
-        found = tf.reshape(found, tf.concat([counts, [found.shape[-1]]], axis=0))
-        return tf.concat([question[:, None], found], axis=1)
+        passages = self(passages, training=training)
+        # [batch, passages, embedding_dim]
+        passages = tf.reshape(passages, tf.concat([counts, [passages.shape[-1]]], axis=0))
+        return tf.concat([question[:, None], passages], axis=1)
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """Applies the preprocessor, also to a dictionary of "question" and "passages".
@@ -113,16 +115,16 @@ class Contrastive(Training):
         texts = texts.numpy().tolist() if tf.is_tensor(texts) else list(texts)
         # Texts of similar lengths need less padding.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        found = np.zeros([len(texts), self.output_shape[-1]], np.float32)
+        embeddings = np.zeros([len(texts), self.output_shape[-1]], np.float32)
         batches = [order[x : x + TEXTS_AT_ONCE] for x in range(0, len(order), TEXTS_AT_ONCE)]
         for rows in progress.track(batches, "embedding", len(batches), verbose):
-            found[rows] = self._embed_batch([texts[row] for row in rows], preprocessor)
-        if not np.isfinite(found).all():
+            embeddings[rows] = self._embed_batch([texts[row] for row in rows], preprocessor)
+        if not np.isfinite(embeddings).all():
             raise ValueError(
                 "embeddings must be finite. The model computes others, as after a training that "
                 "diverged"
             )
-        return found
+        return embeddings
 
     def _embed_batch(self, texts, preprocessor):
         """Embeds at most `TEXTS_AT_ONCE` texts, in one compiled call for each bucket of lengths."""
@@ -132,8 +134,8 @@ class Contrastive(Training):
         mask = inputs["padding_mask"]
         longest = int(tf.reduce_max(tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)))
         length = bucket(longest, mask.shape[1])
-        found = self.compiled_call({name: x[:, :length] for name, x in inputs.items()})
-        return np.asarray(found, np.float32)[: len(texts)]
+        embeddings = self.compiled_call({name: x[:, :length] for name, x in inputs.items()})
+        return np.asarray(embeddings, np.float32)[: len(texts)]
 
 
 def shorter(preprocessor, sequence_length):
@@ -194,29 +196,28 @@ def scores_of_batch(y_true, y_pred):
         shares = replica.all_gather(batch[None], axis=0)
         first = tf.cumsum(shares, exclusive=True)[replica.replica_id_in_sync_group]
         real = replica.all_gather(tf.cast(real, tf.int32), axis=0) > 0
-        passages = _of_all_replicas(passages, first)
+        passages = _gather_replicas(passages, first)
     real = tf.repeat(tf.reshape(real, [-1]), texts - 1)
+    # [all questions, passages, embedding_dim] -> [all passages, embedding_dim]
     passages = tf.reshape(passages, [-1, y_pred.shape[-1]])
     scores = tf.matmul(y_pred[:, 0], passages, transpose_b=True)
     return tf.where(real, scores, NO_SCORE), (first + tf.range(batch)) * (texts - 1)
 
 
-def _of_all_replicas(values, first):
-    """Returns the rows of all replicas; the gradient is that of the losses of all replicas.
+def _gather_replicas(values, first):
+    """Returns the rows of all replicas, of which this one's begin at `first`.
 
-    Args:
-        values: `[batch, ...]`, rows of this replica.
-        first: int scalar, index of its first row among those of all replicas.
+    The gradient is that of the losses of all replicas.
     """
     replica = tf.distribute.get_replica_context()
 
     @tf.custom_gradient
-    def gather(own):
+    def gather(rows):
         def gradient(upstream):
             total = replica.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
-            return total[first : first + tf.shape(own)[0]]
+            return total[first : first + tf.shape(rows)[0]]
 
-        return replica.all_gather(own, axis=0), gradient
+        return replica.all_gather(rows, axis=0), gradient
 
     return gather(values)
 
@@ -229,8 +230,8 @@ class InBatchLoss(keras.losses.Loss):
     """
 
     def call(self, y_true, y_pred):
-        scores, own = scores_of_batch(y_true, y_pred)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=own, logits=scores)
+        scores, labels = scores_of_batch(y_true, y_pred)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
 
 
 def found_in_batch(y_true, y_pred):
@@ -242,5 +243,5 @@ def found_in_batch(y_true, y_pred):
     Returns:
         float32 `[batch]`.
     """
-    scores, own = scores_of_batch(y_true, y_pred)
-    return tf.cast(tf.argmax(scores, axis=1, output_type=tf.int32) == own, tf.float32)
+    scores, labels = scores_of_batch(y_true, y_pred)
+    return tf.cast(tf.argmax(scores, axis=1, output_type=tf.int32) == labels, tf.float32)

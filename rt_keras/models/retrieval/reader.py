@@ -10,6 +10,7 @@ from rt_keras.models.causal_lm.causal_lm import RoutingTransformerCausalLM
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.generation import bucket
 from rt_keras.models.model_section import arguments_of
+from rt_keras.models.programs import compile_once
 from rt_keras.models.retrieval.reader_preprocessor import (
     RoutingTransformerReaderPreprocessor,
     tokens_to_answer,
@@ -115,8 +116,8 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
             inputs = {name: [x] for name, x in inputs.items()}
         for question in inputs["question"]:
             tokens_to_answer(question, self.preprocessor)  # Raises an error if it is too long.
-        found = super().generate(inputs, max_length, stop_token_ids, strip_prompt)
-        return found[0] if one else found
+        answers = super().generate(inputs, max_length, stop_token_ids, strip_prompt)
+        return answers[0] if one else answers
 
     def read_passages(self, passages):
         """Reads passages once, for any number of questions about them.
@@ -156,21 +157,20 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
             ValueError: if the question is empty or has too many tokens, or if the sampler compares
                 several continuations, as beam and contrastive search do.
         """
-        asked = tokens_to_answer(question, self.preprocessor)[None]
+        question = tokens_to_answer(question, self.preprocessor)[None]  # [1, count]
         check_can_stream(self)
-        first, count = len(read.tokens), asked.shape[1]
+        first, count = len(read.tokens), question.shape[1]
         # Few lengths, so that few programs are compiled.
-        chunk = tf.pad(asked, [[0, 0], [0, bucket(count, 2**30) - count]])
-        read_question = self.compiled_function(
-            "question",
-            lambda: self.make_function_of_blocks(
-                lambda *inputs: self.backbone.call_with_cache(*inputs[:3], count=inputs[3])[1]
-            ),
-        )
+        chunk = tf.pad(question, [[0, 0], [0, bucket(count, 2**30) - count]])
+
+        def read_chunk(chunk, cache, first, count):
+            return self.backbone.call_with_cache(chunk, cache, first, count=count)[1]
+
+        read_question = compile_once(self, "question", read_chunk, of_blocks=True)
         # The first step of the answer reads the last token of the question.
         cache = read_question(chunk, read.cache, tf.constant(first), tf.constant([count - 1]))
         length = min(max_answer_length or 2**30, self.preprocessor.answer_length)
-        tokens = tf.concat([read.tokens[None], asked, tf.zeros([1, length], tf.int32)], axis=1)
+        tokens = tf.concat([read.tokens[None], question, tf.zeros([1, length], tf.int32)], axis=1)
         width = self.preprocessor.sequence_length
         tokens = tf.pad(tokens, [[0, 0], [0, width - tokens.shape[1]]])
         yield from continued(self, tokens, first + count, first + count + length, cache)

@@ -9,12 +9,11 @@ from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens, check_string
 from rt_keras.keys import wrong_value
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Preprocessor):
+class RoutingTransformerReaderPreprocessor(keras_hub.models.Preprocessor):
     """A preprocessor of passages, questions and answers.
 
     A sequence consists of the start token, the passages, the question and the answer, each followed
@@ -79,11 +78,26 @@ class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Prepr
         check_tokenizer(tokenizer)
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
-        lengths = self.keep_arguments(locals(), leave=["tokenizer"])
-        check_at_least_one(**lengths)
-        parts = num_passages * passage_length, question_length, answer_length
+        self.num_passages = num_passages
+        self.passage_length = passage_length
+        self.question_length = question_length
+        self.answer_length = answer_length
+        check_at_least_one(**self._lengths())
         # With the start token, and the end of each part.
-        self.sequence_length = 1 + sum(parts) + num_passages + 2
+        passages = num_passages * (passage_length + 1)
+        self.sequence_length = 1 + passages + question_length + 1 + answer_length + 1
+
+    def _lengths(self):
+        """Returns the arguments of the constructor that are numbers, by name."""
+        return {
+            "num_passages": self.num_passages,
+            "passage_length": self.passage_length,
+            "question_length": self.question_length,
+            "answer_length": self.answer_length,
+        }
+
+    def get_config(self):
+        return {**super().get_config(), **self._lengths()}
 
     def call(self, x, y=None, sample_weight=None):
         passages = self.passage_tokens(x["passages"])
@@ -91,11 +105,11 @@ class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Prepr
         before = tf.concat([passages, question], axis=1)
         answer = self._with_end(self._tokens(x["answer"], self.answer_length))
         row, length = tf.concat([before, answer], axis=1), self.sequence_length + 1
-        tokens = self._padded(row, length)
-        mask = _first(row, length)
-        of_answer = mask & ~_first(before, length)
+        # [batch, (length)] -> [batch, sequence_length + 1]
+        tokens, mask = self._pad(row, length), _mask_of(row, length)
+        is_answer = mask & ~_mask_of(before, length)
         x = {"token_ids": tokens[:, :-1], "padding_mask": mask[:, :-1]}
-        return keras.utils.pack_x_y_sample_weight(x, tokens[:, 1:], of_answer[:, 1:])
+        return keras.utils.pack_x_y_sample_weight(x, tokens[:, 1:], is_answer[:, 1:])
 
     def generate_preprocess(self, x, sequence_length=None):
         """Converts passages and questions to the inputs of generation.
@@ -114,7 +128,7 @@ class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Prepr
         row = tf.concat([passages, self.question_tokens(x["question"])], axis=1)
         length = sequence_length or self.sequence_length
         _check_fits(row, length)
-        return {"token_ids": self._padded(row, length), "padding_mask": _first(row, length)}
+        return {"token_ids": self._pad(row, length), "padding_mask": _mask_of(row, length)}
 
     def generate_postprocess(self, x):
         """Converts tokens to strings; see `RoutingTransformerCausalLMPreprocessor`."""
@@ -136,8 +150,10 @@ class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Prepr
                 f"passages must be at most {self.num_passages}, num_passages. Received: {count}"
             )
         missing = [[0, 0], [self.num_passages - count, 0]]
+        # [batch, passages] -> [batch * num_passages], the best last
         flat = tf.reshape(tf.pad(tf.reverse(passages, [1]), missing, constant_values=""), [-1])
         tokens = self._with_end(self._tokens(flat, self.passage_length))
+        # [batch, num_passages, (length)]
         rows = tf.RaggedTensor.from_uniform_row_length(tokens, self.num_passages)
         start = tf.fill([tf.shape(passages)[0], 1], self.tokenizer.start_token_id)
         return tf.concat([start, rows.merge_dims(1, 2)], axis=1)
@@ -160,11 +176,11 @@ class RoutingTransformerReaderPreprocessor(KeptArguments, keras_hub.models.Prepr
         end = tf.fill([tokens.nrows(), 1], self.tokenizer.end_token_id)
         return tf.concat([tokens, end], axis=1)
 
-    def _padded(self, row, length):
+    def _pad(self, row, length):
         return row.to_tensor(self.tokenizer.pad_token_id, shape=[row.shape[0], length])
 
 
-def _first(row, length):
+def _mask_of(row, length):
     """Returns a mask of the positions of a ragged tensor, bool `[batch, length]`."""
     return tf.sequence_mask(row.row_lengths(), length)
 

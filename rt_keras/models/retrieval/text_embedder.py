@@ -89,8 +89,6 @@ class RoutingTransformerTextEmbedder(Loadable, Contrastive, keras_hub.models.Tex
         check_backbone(backbone, self.backbone_cls, preprocessor)
         check("pooling", pooling, one_of("mean", "first"))
         positive_int_or_none("projection_dim", projection_dim)
-        own = {"pooling": pooling, "projection_dim": projection_dim}
-        self.keep_arguments(own)
 
         # === Layers ===
         self.backbone = backbone
@@ -106,7 +104,8 @@ class RoutingTransformerTextEmbedder(Loadable, Contrastive, keras_hub.models.Tex
 
         # === Functional Model ===
         inputs = backbone.input
-        x = backbone(inputs)
+        x = backbone(inputs)  # [batch, length, hidden_dim]
+        # [batch, hidden_dim]
         x = self.pooler(x, mask=inputs["padding_mask"]) if pooling == "mean" else x[:, 0]
         if self.projection is not None:
             x = self.projection(x)
@@ -117,3 +116,10 @@ class RoutingTransformerTextEmbedder(Loadable, Contrastive, keras_hub.models.Tex
             question_length=question_length,
             **kwargs,
         )
+
+        # === Config ===
+        self.pooling, self.projection_dim = pooling, projection_dim
+
+    def get_config(self):
+        options = {"pooling": self.pooling, "projection_dim": self.projection_dim}
+        return {**super().get_config(), **options}

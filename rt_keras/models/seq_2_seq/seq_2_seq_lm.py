@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.seq_2_seq.seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.seq_2_seq.seq_2_seq_lm_preprocessor import (
@@ -69,6 +70,20 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
     decoder_prefix = "decoder_"
 
+    def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.make_output_layers()
+
+        # === Config ===
+        # Before the base constructor, which compiles the model.
+        self.loss_chunk_size = positive_int_or_none("loss_chunk_size", loss_chunk_size)
+
+        # === Functional Model ===
+        outputs = self.token_logits(self.hidden_states(backbone.input))
+        super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
+
     def hidden_states(self, inputs, training=None):
         """Computes the hidden states that the logits are computed from.
 
@@ -112,7 +127,8 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         """
         return self.backbone.prefill(token_ids, cross_caches, count, max_length)
 
-    def _encode(self, inputs):
+    def encode(self, inputs):
+        """Returns the cross-attention cache; without a cache, the encoder's outputs and mask."""
         mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
         embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
         outputs = self.backbone.encode(embedded, mask, training=False)
@@ -120,8 +136,9 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
             return (self.backbone.make_cross_cache(outputs, mask),)
         return outputs, mask
 
-    def _decoder_states(self, tokens, padding_mask, outputs, mask):
-        # Beam search has several sequences for each encoded one.
+    def decode_all(self, tokens, padding_mask, outputs, mask):
+        """See `LanguageModel`."""
+        # Beam search has several sequences for each encoded one: [batch, ...] -> [rows, ...]
         beams = tf.shape(tokens)[0] // tf.shape(mask)[0]
         outputs, mask = (tf.repeat(x, beams, axis=0) for x in (outputs, mask))
         return self.backbone.decode(tokens, padding_mask, outputs, mask, training=False)

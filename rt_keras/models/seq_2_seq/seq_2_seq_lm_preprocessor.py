@@ -7,14 +7,13 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
 from rt_keras.models.generation import check_texts, no_tokens
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.seq_2_seq.seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.text_preprocessor import TextPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerSeq2SeqLMPreprocessor(
-    TextPreprocessor, KeptArguments, keras_hub.models.Seq2SeqLMPreprocessor
+    TextPreprocessor, keras_hub.models.Seq2SeqLMPreprocessor
 ):
     """KerasHub's preprocessor of encoder-decoders, for any tokenizer of `rt_keras.data`.
 
@@ -59,8 +58,14 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             decoder_sequence_length=decoder_sequence_length,
             **kwargs,
         )
-        # KerasHub's `get_config` returns only the arguments that all preprocessors share.
-        self.keep_arguments(locals(), leave=["tokenizer"])
+
+    def get_config(self):
+        # KerasHub's returns only the arguments that all preprocessors share.
+        return {
+            **super().get_config(),
+            "encoder_sequence_length": self.encoder_sequence_length,
+            "decoder_sequence_length": self.decoder_sequence_length,
+        }
 
     def generate_preprocess(self, x, **lengths):
         """Converts texts to the inputs of generation.

@@ -25,8 +25,8 @@ def windows_of_sounds(samples, counts, preprocessor):
     (TensorShape([3, 1, 16]), [[16], [16], [6]])
     """
     length = preprocessor.sequence_length * preprocessor.position_samples
-    hop = _kept(preprocessor) * preprocessor.position_samples
-    windows = tf.signal.frame(samples, length, hop, pad_end=True)
+    hop = _hop_positions(preprocessor) * preprocessor.position_samples
+    windows = tf.signal.frame(samples, length, hop, pad_end=True)  # [batch, windows, length]
     starts = hop * tf.range(tf.shape(windows)[1])
     counts = tf.clip_by_value(counts[None] - starts[:, None], 0, length)
     return tf.transpose(windows, [1, 0, 2]), counts
@@ -44,9 +44,10 @@ def join_windows(logits, counts, preprocessor):
     Returns:
         `[batch, all positions, classes]`, where all positions are at least those of the sounds.
     """
-    margin, kept = preprocessor.sequence_length // MARGIN, _kept(preprocessor)
+    margin, hop = preprocessor.sequence_length // MARGIN, _hop_positions(preprocessor)
     first = logits[0, :, :margin]
-    rest = tf.transpose(logits[:, :, margin : margin + kept], [1, 0, 2, 3])
+    # [windows, batch, hop, classes] -> [batch, windows, hop, classes]
+    rest = tf.transpose(logits[:, :, margin : margin + hop], [1, 0, 2, 3])
     batch, classes = tf.shape(rest)[0], logits.shape[-1]
     joined = tf.concat([first, tf.reshape(rest, [batch, -1, classes])], axis=1)
     length = preprocessor.sequence_length
@@ -56,6 +57,6 @@ def join_windows(logits, counts, preprocessor):
     return tf.concat([begin, joined[:, length:]], axis=1)
 
 
-def _kept(preprocessor):
-    """Returns the number of positions of a window that are kept."""
+def _hop_positions(preprocessor):
+    """Returns the number of positions from one window to the next."""
     return preprocessor.sequence_length - 2 * (preprocessor.sequence_length // MARGIN)

@@ -8,7 +8,6 @@ from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens
 from rt_keras.data.wav import decode_wavs
 from rt_keras.models.generation import as_tensor
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.speech.audio_converter import (
     STRIDE,
     RoutingTransformerAudioConverter,
@@ -19,7 +18,7 @@ from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSpeechRecognizerPreprocessor(KeptArguments, keras_hub.models.Preprocessor):
+class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocessor):
     """Converts sounds to features, and texts to labels.
 
     Args:
@@ -74,7 +73,11 @@ class RoutingTransformerSpeechRecognizerPreprocessor(KeptArguments, keras_hub.mo
                 f"{type(tokenizer).__name__} with padding {tokenizer.pad_token_id}"
             )
         self.tokenizer, self.audio_converter = tokenizer, audio_converter
-        self.keep_arguments({"sequence_length": sequence_length, "label_length": label_length})
+        self.sequence_length, self.label_length = sequence_length, label_length
+
+    def get_config(self):
+        lengths = {"sequence_length": self.sequence_length, "label_length": self.label_length}
+        return {**super().get_config(), **lengths}
 
     def call(self, x, y=None, sample_weight=None):
         samples, counts = self.samples(x)

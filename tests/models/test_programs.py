@@ -4,6 +4,7 @@ import pytest
 
 from rt_keras.layers import LocalHeads
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+from rt_keras.models.programs import make_once
 
 PROMPTS = {"token_ids": np.array([[3, 5, 0, 0]]), "padding_mask": np.array([[1, 1, 0, 0]])}
 
@@ -17,10 +18,10 @@ def make_model():
 
 def test_a_function_is_created_once_for_each_name_and_again_by_compile():
     model = make_model()
-    made = [model.compiled_function(name, object) for name in ("first", "second", "first")]
+    made = [make_once(model, name, object) for name in ("first", "second", "first")]
     assert made[0] is made[2] and made[0] is not made[1]
     model.compile(sampler="top_k")
-    assert model.compiled_function("first", object) is not made[0]
+    assert make_once(model, "first", object) is not made[0]
     assert model.jit_generate
 
 
