@@ -10,7 +10,7 @@ from rt_keras.ops.blocks import size
 from rt_keras.ops.documents import number_documents, of_document, positions_in_documents
 
 # Inputs of a call that are not those of the functional model.
-OF_DOCUMENTS = "segment_ids", "positions"
+DOCUMENT_INPUTS = "segment_ids", "positions"
 
 # Of the calls of one thread, because KerasHub's blocks pass nothing on to their attention: the
 # document of each position.
@@ -33,7 +33,7 @@ def separated(segment_ids):
 
 def have_documents(inputs):
     """Returns whether inputs, which may be a dictionary, say where documents are."""
-    return isinstance(inputs, dict) and not inputs.keys().isdisjoint(OF_DOCUMENTS)
+    return isinstance(inputs, dict) and not inputs.keys().isdisjoint(DOCUMENT_INPUTS)
 
 
 def segments_of(inputs):
@@ -41,6 +41,7 @@ def segments_of(inputs):
     ids = inputs.get("segment_ids", tf.zeros_like(inputs["token_ids"]))
     documents = number_documents(as_tensor("segment_ids", ids, inputs["token_ids"].shape))
     position = positions_in_documents(documents)
-    of_tokens = tf.where(tf.cast(inputs["padding_mask"], tf.bool), position, size(position, 1))
-    first = of_document(tf.math.unsorted_segment_min, of_tokens, documents)
+    # [batch, length], of which padding is beyond all tokens
+    token_position = tf.where(tf.cast(inputs["padding_mask"], tf.bool), position, size(position, 1))
+    first = of_document(tf.math.unsorted_segment_min, token_position, documents)
     return 2 * documents + tf.cast(position >= first, tf.int32)

@@ -44,7 +44,7 @@ def is_emulated(dtype, names):
 def instructions():
     """Returns the names of the instructions that the processor has, a set; None if unknown."""
     try:
-        found = re.search(r"^(flags|Features)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.M)
+        line = re.search(r"^(flags|Features)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.M)
     except OSError:
         return None
-    return found and set(found[2].split())
+    return line and set(line[2].split())

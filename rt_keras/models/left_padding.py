@@ -43,13 +43,13 @@ def generate_from_first_tokens(model, generate, mask_name, inputs, stop_token_id
     ids = array_of(inputs, ids_name)
     prompts = {ids_name: ids, mask_name: array_of(inputs, mask_name, ids.shape)}
     inputs = {**{name: array_of(inputs, name) for name in inputs}, **prompts}
-    mask = inputs[mask_name].astype(bool)
+    mask = inputs[mask_name].astype(bool)  # [batch, max_length]
     check_sampler(model.sampler, model.backbone.vocabulary_size)
     check_tokens(inputs, model.backbone.vocabulary_size)
     if mask.ndim != 2 or not np.any(mask & ~mask[:, :1]):
         check_prompts(mask, mask_name)
         return generate(inputs, stop_token_ids=stop_token_ids) if len(mask) else prompts
-    before = leading_padding(mask).numpy()
+    before = leading_padding(mask).numpy()  # [batch]
     least, width = before.min(), mask.shape[1]
     if isinstance(model.sampler, keras_hub.samplers.BeamSampler) and np.any(before > least):
         needed = "must start with equal padding in all rows for a BeamSampler"

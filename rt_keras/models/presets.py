@@ -55,18 +55,21 @@ class Loadable:
         return super().from_preset(preset, load_weights=load_weights, **kwargs)
 
     def get_config(self):
-        config, serialize = super().get_config(), keras.dtype_policies.serialize
+        config = super().get_config()
         # A quantized output layer has another policy than the backbone.
-        dense = [layer for layer in layers_of(self) if isinstance(layer, keras.layers.Dense)]
-        heads = {x.name: serialize(x.dtype_policy) for x in dense if x.quantization_mode}
-        return {**config, "head_dtypes": heads} if heads and "backbone" in config else config
+        dtypes = {
+            layer.name: keras.dtype_policies.serialize(layer.dtype_policy)
+            for layer in layers_of(self)
+            if isinstance(layer, keras.layers.Dense) and layer.quantization_mode
+        }
+        return {**config, "head_dtypes": dtypes} if dtypes and "backbone" in config else config
 
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        if heads := config.pop("head_dtypes", None):
+        if dtypes := config.pop("head_dtypes", None):
             config["backbone"] = keras.layers.deserialize(config["backbone"])
-            config["backbone"].head_dtypes = heads
+            config["backbone"].head_dtypes = dtypes
         return super().from_config(config)
 
 

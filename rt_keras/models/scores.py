@@ -70,7 +70,7 @@ class Scores:
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
         if intercept is None:
             return self.hidden_states(inputs)
-        before = leading_padding(padding_mask)
+        before = leading_padding(padding_mask)  # [batch]
         token_ids, padding_mask = (roll_rows(x, -before) for x in (token_ids, padding_mask))
 
         def changed(x, number):

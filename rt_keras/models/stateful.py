@@ -112,6 +112,8 @@ class Stateful:
 
         return ModelCall(self, read)(inputs, state, training=training)
 
+    # Training.
+
     def step_outputs(self, x, y, training):
         if "reset_states" not in x:
             return super().step_outputs(x, y, training)
@@ -121,16 +123,15 @@ class Stateful:
 
     def _continue_rows(self, x, y, training):
         """Reads a batch from the stored state and updates it; returns the outputs of the step."""
-        state = tf.nest.map_structure(tf.convert_to_tensor, self._stored_state.variables)
+        variables = self._stored_state.variables
+        state = tf.nest.map_structure(tf.convert_to_tensor, variables)
         before = cleared(state, x["reset_states"], self.new_state(state["position"].shape[0]))
         hidden, state = self._read_inputs(x, before, training)
         # An overflow would stay in the state; loss scaling skips such a step.
         is_real = tf.cast(x["padding_mask"], tf.bool)[:, :, None]
-        failed = tf.reduce_any(is_real & ~tf.math.is_finite(hidden), axis=[1, 2])
+        failed = tf.reduce_any(is_real & ~tf.math.is_finite(hidden), axis=[1, 2])  # [batch]
         state = cleared(state, failed, before)
-        tf.nest.map_structure(
-            lambda variable, value: variable.assign(value), self._stored_state.variables, state
-        )
+        tf.nest.map_structure(lambda variable, value: variable.assign(value), variables, state)
         if self.loss_chunk_size is None:
             return self.token_logits(hidden)
         return self.token_scores(hidden, y)
@@ -173,12 +174,13 @@ class Stateful:
         rows = state["position"].shape[0]
         if None not in (rows, batch) and rows != batch:
             raise ValueError(f"state has {rows} rows but the inputs have {batch}")
-        expected = self.new_state(rows or 1)
-        found, expected = (
-            tf.nest.map_structure(lambda x: str(x.shape[1:]), x) for x in (state, expected)
-        )
-        if found != expected:
+        if _shapes_of_rows(state) != _shapes_of_rows(self.new_state(rows or 1)):
             raise ValueError(f"state does not belong to {self.name}; use its new_state()")
+
+
+def _shapes_of_rows(state):
+    """Returns the shape of a row of each tensor of a state, as strings."""
+    return tf.nest.map_structure(lambda x: str(x.shape[1:]), state)
 
 
 def cleared(state, rows, empty):
@@ -197,10 +199,12 @@ def cleared(state, rows, empty):
     [5, 0]
     """
 
-    def of_tensor(kept, none):
-        return tf.where(tf.reshape(rows, [-1, *[1] * (kept.shape.rank - 1)]), none, kept)
+    def clear(x, empty):
+        # [batch] -> [batch, 1, ...]
+        is_cleared = tf.reshape(rows, [-1, *[1] * (x.shape.rank - 1)])
+        return tf.where(is_cleared, empty, x)
 
-    return tf.nest.map_structure(of_tensor, state, empty)
+    return tf.nest.map_structure(clear, state, empty)
 
 
 def check_can_be_stateful(backbone):
@@ -273,12 +277,12 @@ class RowsOfReplicas:
         """Assigns each replica its rows."""
         rows = self.variable.shape[0]
 
-        def assign_own():
+        def assign_rows():
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
             first = tf.cast(number, tf.int32) * rows
             self.variable.assign(tf.convert_to_tensor(values)[first : first + rows])
 
-        self.strategy.run(assign_own)
+        self.strategy.run(assign_rows)
 
 
 def _variable(value):

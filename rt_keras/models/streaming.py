@@ -142,8 +142,8 @@ class TextChunks:
             tokens: int `[length]`, the tokens of the previous call followed by new ones.
         """
         special = self.tokenizer.special_token_ids
-        kept = [token for token in np.asarray(tokens).tolist() if token not in special]
-        self.text = np.asarray(self.tokenizer.detokenize(kept)).item() if kept else b""
+        tokens = [token for token in np.asarray(tokens).tolist() if token not in special]
+        self.text = np.asarray(self.tokenizer.detokenize(tokens)).item() if tokens else b""
         if isinstance(self.text, str):
             self.text = self.text.encode("utf-8")
         end = len(self.text)

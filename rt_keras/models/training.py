@@ -151,15 +151,11 @@ class Training(FirstBatch):
         shares = self._shares(*batch, self.gradient_accumulation_steps)
         gradients, logs = gradients_and_logs(*batch, shares)
         # Weights that the loss does not depend on have no gradient.
-        pairs = [
-            (gradient, weight)
-            for gradient, weight in zip(gradients, self.trainable_weights)
-            if gradient is not None
-        ]
-        gradients, weights = zip(*pairs)
+        pairs = zip(gradients, self.trainable_weights)
+        gradients, weights = map(list, zip(*(pair for pair in pairs if pair[0] is not None)))
         if is_replicated(self.distribute_strategy):
             replica = tf.distribute.get_replica_context()
-            gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients))
+            gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         # Those of float32 in a model of another dtype, as of LoRA, and the squares of float16.
         norm = tf.linalg.global_norm([tf.cast(x, tf.float32) for x in gradients])
         self._fit_state.gradient_norm.assign(norm / self.optimizer.scale_loss(1.0))

@@ -104,8 +104,9 @@ def strings_of_tokens(tokenizer, token_ids, padding_mask):
     """
     tokens = tf.convert_to_tensor(token_ids)
     special = tf.constant(tokenizer.special_token_ids, tokens.dtype)
-    kept = tf.cast(padding_mask, tf.bool) & ~tf.reduce_any(tokens[..., None] == special, axis=-1)
-    strings = tokenizer.detokenize(tf.ragged.boolean_mask(tokens, kept))
+    is_special = tf.reduce_any(tokens[..., None] == special, axis=-1)  # [batch, length]
+    tokens = tf.ragged.boolean_mask(tokens, tf.cast(padding_mask, tf.bool) & ~is_special)
+    strings = tokenizer.detokenize(tokens)
     if tf.executing_eagerly() and tf.is_tensor(strings):
         return _decode(strings.numpy())
     return strings

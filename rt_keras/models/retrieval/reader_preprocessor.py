@@ -78,10 +78,8 @@ class RoutingTransformerReaderPreprocessor(keras_hub.models.Preprocessor):
         check_tokenizer(tokenizer)
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
-        self.num_passages = num_passages
-        self.passage_length = passage_length
-        self.question_length = question_length
-        self.answer_length = answer_length
+        self.num_passages, self.passage_length = num_passages, passage_length
+        self.question_length, self.answer_length = question_length, answer_length
         check_at_least_one(**self._lengths())
         # With the start token, and the end of each part.
         passages = num_passages * (passage_length + 1)

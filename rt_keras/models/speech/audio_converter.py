@@ -63,13 +63,14 @@ class RoutingTransformerAudioConverter(keras_hub.layers.AudioConverter):
             counts = tf.fill(tf.shape(samples)[:1], length)
         frames = -(-length // STRIDE)
         # There is no spectrum of no frames.
-        more = tf.maximum((tf.maximum(frames, 1) - 1) * STRIDE + WINDOW - length, 0)
-        features = self._filter(tf.pad(samples, [[0, 0], [0, more]]))[:, :frames]
-        mask = tf.range(frames) < -(-counts[:, None] // STRIDE)
+        padding = tf.maximum((tf.maximum(frames, 1) - 1) * STRIDE + WINDOW - length, 0)
+        features = self._filter(tf.pad(samples, [[0, 0], [0, padding]]))[:, :frames]
+        mask = tf.range(frames) < -(-counts[:, None] // STRIDE)  # [batch, frames]
         return self._normalized(features, mask), mask
 
     def _filter(self, samples):
         """Computes the features of all whole frames, not normalized."""
+        # [batch, samples] -> [batch, frames, frequencies] -> [batch, frames, num_mel_bins]
         spectrum = tf.abs(tf.signal.stft(samples, WINDOW, STRIDE, FFT_LENGTH))
         filters = tf.signal.linear_to_mel_weight_matrix(
             self.num_mel_bins, FFT_LENGTH // 2 + 1, SAMPLING_RATE, LOWEST, HIGHEST

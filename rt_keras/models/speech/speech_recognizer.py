@@ -154,6 +154,7 @@ class RoutingTransformerSpeechRecognizer(Loadable, Training, keras_hub.models.Ta
         window = preprocessor.sequence_length
         if window is not None and positions > window:
             windows = zip(*windows_of_sounds(samples, counts, preprocessor))
+            # [windows, batch, positions, classes]
             logits = tf.stack([logits_of(*window) for window in windows])
             return join_windows(logits, counts, preprocessor)
         # Few lengths, so that few programs are compiled.
@@ -181,7 +182,7 @@ class PaddingToBlank(keras.layers.Layer):
 
     def call(self, inputs, mask_of_positions):
         blank = tf.range(inputs.shape[-1]) == BLANK
-        certain = tf.where(blank, tf.constant(0.0, inputs.dtype), IMPOSSIBLE)
+        certain = tf.where(blank, tf.constant(0.0, inputs.dtype), IMPOSSIBLE)  # [classes]
         return tf.where(tf.cast(mask_of_positions, bool)[:, :, None], inputs, certain)
 
     def compute_output_shape(self, inputs_shape, mask_of_positions_shape=None):
