@@ -1,19 +1,80 @@
-"""Inspection of a model: the attention weights and clusters of its heads on a batch."""
+"""Inspection of attention: recorded calls, their attention weights and clusters."""
 
 import contextlib
+import contextvars
 import dataclasses
+import typing
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.layers.attention_scores import check_scores, outputs_for
-from rt_keras.layers.layers_inside import layers_inside
-from rt_keras.layers.multi_head_attention import OBSERVERS, MultiHeadAttention
+from rt_keras.keras_internals import all_layers_of
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.nearest.assign import nearest_centroid, normalize
 
 # Number of keys whose weights are computed at a time, to limit memory.
 KEYS_AT_ONCE = 512
+
+# Functions that receive each attention layer called in this thread, with the `GroupCall`s.
+OBSERVERS = contextvars.ContextVar("observers", default=())
+
+
+class GroupCall(typing.NamedTuple):
+    """The arguments of the call of one head group."""
+
+    group: typing.Any
+    # (query, value, key) of its heads, [batch, heads, length, depth]; the key may be None.
+    arguments: tuple
+    # The keyword arguments.
+    options: dict
+
+    def outputs_for(self, values):
+        """Returns the outputs for other values `[keys, width]`, the same for all heads and rows.
+
+        The outputs are `[batch, heads, queries, width]`.
+        """
+        query, value, key = self.arguments
+        shape = [size(value, 0), size(value, 1), size(values, 0), size(values, 1)]
+        same = tf.broadcast_to(tf.cast(values, value.dtype), shape)
+        # In training, routing heads would count the batch a second time.
+        return self.group(query, same, key, **self.options, training=False)
+
+
+def check_scores(head_groups):
+    """Raises a ValueError if a group does not have attention weights for single keys."""
+    for group in head_groups:
+        if not group.returns_attention_scores:
+            raise ValueError(
+                f"{group._described()} have no attention weights for single keys, which "
+                "return_attention_scores=True and attention maps need."
+            )
+
+
+def attention_scores(call):
+    """Returns the attention weights of a `GroupCall`, `[batch, heads, queries, keys]`.
+
+    Attention is linear in the values, so the weights are the outputs for one-hot values.
+    """
+    query, value, _ = call.arguments
+    length, width = size(value, 2), value.shape[3]
+    if not call.group.adds_to_values:
+        return call.outputs_for(tf.eye(length))
+    # Terms added to the values must be subtracted. Since they have the depth of the values, that
+    # many keys are computed at a time.
+    added = call.outputs_for(tf.zeros([length, width]))
+
+    def scores_from(start):
+        return call.outputs_for(tf.one_hot(tf.range(length) - start, width)) - added
+
+    # At least one iteration, so that shapes are known.
+    starts = tf.range(0, tf.maximum(length, 1), width)
+    signature = tf.TensorSpec([*query.shape[:3], width], value.dtype)
+    # [steps, batch, heads, queries, width] -> [batch, heads, queries, keys]
+    scores = tf.map_fn(scores_from, starts, fn_output_signature=signature)
+    scores = tf.transpose(scores, [1, 2, 3, 0, 4])
+    shape = [size(query, 0), call.group.num_heads, size(query, 2), size(starts, 0) * width]
+    return tf.reshape(scores, shape)[..., :length]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +83,10 @@ class AttentionCall:
 
     Args:
         layer: the `MultiHeadAttention`.
-        groups: list of its head groups, each with the (query, value, key) of its heads and the
-            dictionary of its other arguments.
+        groups: list of the `GroupCall`s of its head groups.
     """
 
-    layer: MultiHeadAttention
+    layer: keras.layers.Layer
     groups: list
 
     @property
@@ -37,12 +97,16 @@ class AttentionCall:
     @property
     def kinds(self):
         """The class name of each head's group, such as "RoutingHeads"."""
-        return [type(group).__name__ for group, *_ in self.groups for _ in range(group.num_heads)]
+        return [
+            type(call.group).__name__ for call in self.groups for _ in range(call.group.num_heads)
+        ]
+
+    @property
+    def _num_keys(self):
+        return size(self.groups[0].arguments[1], 2)
 
     def weights(self, count=None):
         """Yields the attention weights of all heads, for a chunk of keys at a time.
-
-        Attention is linear in the values, so the weights are its outputs for one-hot values.
 
         Args:
             count: int or None, number of first keys to include. None for all keys. Defaults to
@@ -57,15 +121,15 @@ class AttentionCall:
         Raises:
             ValueError: if a group, such as `GatedDeltaHeads`, has no weights for single keys.
         """
-        length = size(self.groups[0][1][1], 2)
+        length = self._num_keys
         count = length if count is None else min(count, length)
-        width = self._width() or min(KEYS_AT_ONCE, count)
-        of_zeros = self._of_zeros(width)
+        width = self._width_of_added() or min(KEYS_AT_ONCE, count)
+        added = self._added(width)
         # Traced once: heads may loop over many small blocks, slowly in eager execution.
-        outputs_for_values = tf.function(self._outputs, autograph=False)
+        outputs_for = tf.function(self._outputs_for, autograph=False)
         for start in range(0, count, width):
-            outputs = outputs_for_values(tf.one_hot(tf.range(length) - start, width))
-            yield (outputs - of_zeros)[..., : count - start]
+            outputs = outputs_for(tf.one_hot(tf.range(length) - start, width))
+            yield (outputs - added)[..., : count - start]
 
     def sums(self):
         """Returns the sums of the attention weights over all keys: the outputs for values of 1.
@@ -73,26 +137,26 @@ class AttentionCall:
         Returns:
             float32 `[batch, heads, queries]`.
         """
-        width = self._width() or 1
-        ones = tf.ones([size(self.groups[0][1][1], 2), width])
-        return (self._outputs(ones) - self._of_zeros(width))[..., 0]
+        width = self._width_of_added() or 1
+        ones = tf.ones([self._num_keys, width])
+        return (self._outputs_for(ones) - self._added(width))[..., 0]
 
-    def _width(self):
+    def _width_of_added(self):
         """Returns the depth of the values if a group adds vectors of that depth to them."""
-        if any(group.adds_to_values for group, *_ in self.groups):
-            return self.groups[0][1][1].shape[-1]
+        if any(call.group.adds_to_values for call in self.groups):
+            return self.groups[0].arguments[1].shape[-1]
         return None
 
-    def _of_zeros(self, width):
-        """Returns the outputs of all heads for values of 0: those added vectors."""
-        if self._width() is None:
+    def _added(self, width):
+        """Returns what is added to the values: the outputs of all heads for values of 0."""
+        if self._width_of_added() is None:
             return 0.0
-        return self._outputs(tf.zeros([size(self.groups[0][1][1], 2), width]))
+        return self._outputs_for(tf.zeros([self._num_keys, width]))
 
-    def _outputs(self, values):
+    def _outputs_for(self, values):
         """Returns the outputs of all heads, given values `[keys, width]` for all of them."""
-        check_scores(group for group, *_ in self.groups)
-        outputs = [outputs_for(values, *group) for group in self.groups]
+        check_scores(call.group for call in self.groups)
+        outputs = [call.outputs_for(values) for call in self.groups]
         return tf.cast(tf.concat(outputs, axis=1), tf.float32)
 
     def clusters(self):
@@ -103,15 +167,15 @@ class AttentionCall:
             head in the layer, and a dictionary with "queries" and, if keys are clustered
             separately, "keys". The values are int arrays `[batch, heads, length]`, -1 for padding.
         """
-        found, first = [], 0
+        clusters, first = [], 0
         for group, (query, _, key), options in self.groups:
             if group.has_centroids:
                 masks = {x: options.get(x) for x in ("query_mask", "key_mask", "documents")}
                 sources = group.clustered_vectors(query=query, key=key, **masks)
-                clusters = {name: _nearest(group, *source) for name, source in sources.items()}
-                found.append((group, first, clusters))
+                nearest = {name: _nearest(group, *source) for name, source in sources.items()}
+                clusters.append((group, first, nearest))
             first += group.num_heads
-        return found
+        return clusters
 
 
 def _nearest(group, vectors, mask):
@@ -133,8 +197,7 @@ def attention_calls(model, inputs):
 
     Source: ours.
 
-    >>> import keras
-    >>> from rt_keras.layers import LocalHeads, RoutingHeads
+    >>> from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
     >>> inputs = keras.Input([12, 8])
     >>> attention = MultiHeadAttention([LocalHeads(1, 4), RoutingHeads(1, 2, 4)])
     >>> model = keras.Model(inputs, attention(inputs, inputs))
@@ -142,9 +205,9 @@ def attention_calls(model, inputs):
     >>> call.kinds, [weights.shape.as_list() for weights in call.weights()]
     (['LocalHeads', 'RoutingHeads'], [[1, 2, 12, 12]])
     """
-    with observe_attention(model) as found:
+    with observe_attention(model) as calls:
         model(inputs, training=False)
-    return found
+    return calls
 
 
 @contextlib.contextmanager
@@ -152,19 +215,19 @@ def observe_attention(model):
     """Records the inputs of the attention layers of a model, in calls of this thread.
 
     Args:
-        model: a model that contains `MultiHeadAttention` layers at any depth.
+        model: a model that contains `MultiHeadAttention` layers at any depth, or such a layer.
 
     Yields:
         A list, to which each call appends an `AttentionCall`.
     """
-    found, layers = [], layers_inside(model, MultiHeadAttention)
+    calls, layers = [], {id(layer) for layer in (model, *all_layers_of(model))}
 
     def observe(layer, groups):
-        if layer in layers:
-            found.append(AttentionCall(layer, groups))
+        if id(layer) in layers:
+            calls.append(AttentionCall(layer, groups))
 
     token = OBSERVERS.set((*OBSERVERS.get(), observe))
     try:
-        yield found
+        yield calls
     finally:
         OBSERVERS.reset(token)

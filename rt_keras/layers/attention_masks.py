@@ -1,8 +1,21 @@
 """Conversion of Keras attention masks to the masks of head groups."""
 
+import typing
+
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
+
+
+class Masks(typing.NamedTuple):
+    """An attention mask in the form that head groups take; the other two are None."""
+
+    # bool [batch, queries]
+    query: typing.Any = None
+    # bool [batch, keys]
+    key: typing.Any = None
+    # bool [batch or 1, heads or 1, queries, keys or 1]
+    pairs: typing.Any = None
 
 
 def split_attention_mask(attention_mask, num_heads, query, value):
@@ -15,62 +28,56 @@ def split_attention_mask(attention_mask, num_heads, query, value):
 
     Args:
         attention_mask: bool or int `[queries, keys]`, `[batch, queries, keys]` or
-            `[batch, heads, queries, keys]`, in which every axis may be 1; or None.
+            `[batch, heads, queries, keys]`, in which every axis may be 1.
         num_heads: int, number of heads.
         query: `[batch, queries, features]`.
         value: `[batch, keys, features]`.
 
     Returns:
-        A bool mask `[batch, queries]`, a bool mask `[batch, keys]`, and a bool mask that broadcasts
-        to `[batch, heads, queries, keys]`, whose axis of queries is never 1. At most one of them is
-        not None.
+        `Masks`, of which one is not None.
 
     Raises:
         ValueError: if the mask does not broadcast.
 
     >>> x = tf.zeros([2, 5, 8])
     >>> masks = split_attention_mask(tf.ones([2, 1, 1, 5]), num_heads=4, query=x, value=x)
-    >>> [None if mask is None else mask.shape.as_list() for mask in masks]
-    [None, [2, 5], None]
+    >>> masks.key.shape.as_list()
+    [2, 5]
     """
-    if attention_mask is None:
-        return None, None, None
     mask = tf.cast(attention_mask, tf.bool)
     check_attention_mask(mask.shape, num_heads, query.shape, value.shape)
     if mask.shape.rank == 2:
         mask = mask[None]
     if mask.shape.rank == 3:
         mask = mask[:, None]
+    # [batch or 1, heads or 1, queries or 1, keys or 1]
     batch, queries, keys = size(query, 0), size(query, 1), size(value, 1)
-    _, heads, of_queries, of_keys = mask.shape
-    if heads == of_queries == 1:
-        return None, tf.broadcast_to(mask[:, 0, 0], [batch, keys]), None
-    if heads == of_keys == 1:
-        return tf.broadcast_to(mask[:, 0, :, 0], [batch, queries]), None, None
-    if of_queries == 1:
+    _, heads, mask_queries, mask_keys = mask.shape
+    if heads == mask_queries == 1:
+        return Masks(key=tf.broadcast_to(mask[:, 0, 0], [batch, keys]))
+    if heads == mask_keys == 1:
+        return Masks(query=tf.broadcast_to(mask[:, 0, :, 0], [batch, queries]))
+    if mask_queries == 1:
         mask = tf.repeat(mask, queries, axis=2)
-    return None, None, mask
+    return Masks(pairs=mask)
 
 
 def check_attention_mask(shape, num_heads, query_shape, value_shape):
-    """Raises an error if an attention mask of this shape cannot be broadcast.
+    """Raises a ValueError if an attention mask of this shape cannot be broadcast.
 
     Args:
         shape: shape of the mask.
         num_heads: int, number of heads.
         query_shape: `(batch, queries, features)`; None is compatible with every size.
         value_shape: `(batch, keys, features)`.
-
-    Raises:
-        ValueError: with both shapes, if the mask cannot be broadcast.
     """
     wanted = (query_shape[0], num_heads, query_shape[1], value_shape[1])
-    given = tuple(shape)
-    expected = wanted if len(given) == 4 else (wanted[0], *wanted[2:])[-len(given) :]
-    fits = all(a in (1, None) or b in (a, None) for a, b in zip(given, expected))
-    if len(given) not in (2, 3, 4) or not fits:
+    shape = tuple(shape)
+    expected = wanted if len(shape) == 4 else (wanted[0], *wanted[2:])[-len(shape) :]
+    fits = all(a in (1, None) or b in (a, None) for a, b in zip(shape, expected))
+    if len(shape) not in (2, 3, 4) or not fits:
         raise ValueError(
             "attention_mask must broadcast to [queries, keys], [batch, queries, keys] or [batch, "
             f"heads, queries, keys], here {wanted} with all axes. Pass a padding mask [batch, "
-            f"keys] as value_mask. Received: attention_mask of shape {given}"
+            f"keys] as value_mask. Received: attention_mask of shape {shape}"
         )

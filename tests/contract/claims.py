@@ -198,7 +198,7 @@ def gives_its_weights(heads):
         return
     output, scores = layer(x, x, return_attention_scores=True, **options)
     assert scores.shape == (BATCH, HEADS, heads.length, heads.length)
-    values = layer._project(None, x, x)[2]
+    values = layer._to_heads(layer._project(None, x, x), 0).value
     outputs = tf.einsum("bhqk,bhkd->bhqd", scores, values)
     if not group.adds_to_values:
         agree(layer._merge([outputs]), output, "weights times values")

@@ -12,7 +12,7 @@ from rt_keras.layers import (
 )
 from rt_keras.layers.attention_calls import observe_attention
 from rt_keras.layers.head_group import copy_groups
-from rt_keras.layers.projections import HeadConstraint
+from rt_keras.layers.split_heads import HeadConstraint
 from rt_keras.ops.full import naive_full
 from tests.layers import checks
 from tests.layers.test_multi_head_attention import mixed

@@ -18,6 +18,7 @@ from rt_keras.layers import (
 )
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.short_convolution import ShortConvolution
+from rt_keras.layers.split_heads import Vectors, hand_out
 from tests.layers import checks
 from tests.layers.test_projections import rotated, seen_by_groups
 from tests.ops import reference
@@ -99,9 +100,10 @@ def test_groups_get_convolved_vectors(groups, options, kind):
 
     query = vectors("query", X, query_mask)
     key, value = vectors("key", y, key_mask), vectors("value", y, key_mask)
-    for (group, found, _), (same, expected) in zip(seen, layer._hand_out(query, key, value)):
+    expected = hand_out(layer.head_groups, Vectors(query, key, value))
+    for (group, found, _), (same, vectors, _) in zip(seen, expected, strict=True):
         assert group is same
-        for a, b in zip(found, expected, strict=True):
+        for a, b in zip(found, vectors, strict=True):
             assert (a is None) == (b is None)
             if a is not None:
                 # KerasHub computes the angles in float32.

@@ -4,7 +4,7 @@ import keras
 
 from rt_keras.keras_internals import layers_of
 from rt_keras.layers import MultiHeadAttention
-from rt_keras.layers.projections import HeadConstraint
+from rt_keras.layers.split_heads import HeadConstraint
 from rt_keras.models.adapted.attention_layers import dense_pairs
 
 
