@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import typing
 
 import keras
@@ -30,15 +31,24 @@ class GroupCall(typing.NamedTuple):
     options: dict
 
     def outputs_for(self, values):
-        """Returns the outputs for other values `[keys, width]`, the same for all heads and rows.
-
-        The outputs are `[batch, heads, queries, width]`.
-        """
+        """Returns the outputs `[batch, heads, queries, width]` for other values `[keys, width]`."""
         query, value, key = self.arguments
         shape = [size(value, 0), size(value, 1), size(values, 0), size(values, 1)]
         same = tf.broadcast_to(tf.cast(values, value.dtype), shape)
         # In training, routing heads would count the batch a second time.
         return self.group(query, same, key, **self.options, training=False)
+
+    def weights(self, start, width):
+        """Returns the attention weights of keys from `start`, `[batch, heads, queries, width]`.
+
+        Attention is linear in the values, so the weights are the outputs for one-hot values. What a
+        group adds to the values has their depth, which `width` must then equal.
+        """
+        one_hot = tf.one_hot(tf.range(size(self.arguments[1], 2)) - start, width)
+        weights = self.outputs_for(one_hot)
+        if self.group.adds_to_values:
+            weights -= self.outputs_for(tf.zeros_like(one_hot))
+        return weights
 
 
 def check_scores(head_groups):
@@ -52,26 +62,16 @@ def check_scores(head_groups):
 
 
 def attention_scores(call):
-    """Returns the attention weights of a `GroupCall`, `[batch, heads, queries, keys]`.
-
-    Attention is linear in the values, so the weights are the outputs for one-hot values.
-    """
+    """Returns the attention weights of a `GroupCall`, `[batch, heads, queries, keys]`."""
     query, value, _ = call.arguments
     length, width = size(value, 2), value.shape[3]
     if not call.group.adds_to_values:
-        return call.outputs_for(tf.eye(length))
-    # Terms added to the values must be subtracted. Since they have the depth of the values, that
-    # many keys are computed at a time.
-    added = call.outputs_for(tf.zeros([length, width]))
-
-    def scores_from(start):
-        return call.outputs_for(tf.one_hot(tf.range(length) - start, width)) - added
-
+        return call.weights(0, length)
     # At least one iteration, so that shapes are known.
     starts = tf.range(0, tf.maximum(length, 1), width)
     signature = tf.TensorSpec([*query.shape[:3], width], value.dtype)
+    scores = tf.map_fn(lambda x: call.weights(x, width), starts, fn_output_signature=signature)
     # [steps, batch, heads, queries, width] -> [batch, heads, queries, keys]
-    scores = tf.map_fn(scores_from, starts, fn_output_signature=signature)
     scores = tf.transpose(scores, [1, 2, 3, 0, 4])
     shape = [size(query, 0), call.group.num_heads, size(query, 2), size(starts, 0) * width]
     return tf.reshape(scores, shape)[..., :length]
@@ -101,10 +101,6 @@ class AttentionCall:
             type(call.group).__name__ for call in self.groups for _ in range(call.group.num_heads)
         ]
 
-    @property
-    def _num_keys(self):
-        return size(self.groups[0].arguments[1], 2)
-
     def weights(self, count=None):
         """Yields the attention weights of all heads, for a chunk of keys at a time.
 
@@ -121,43 +117,26 @@ class AttentionCall:
         Raises:
             ValueError: if a group, such as `GatedDeltaHeads`, has no weights for single keys.
         """
-        length = self._num_keys
+        check_scores(call.group for call in self.groups)
+        value = self.groups[0].arguments[1]
+        length = size(value, 2)
         count = length if count is None else min(count, length)
-        width = self._width_of_added() or min(KEYS_AT_ONCE, count)
-        added = self._added(width)
+        width = min(KEYS_AT_ONCE, count)
+        if any(call.group.adds_to_values for call in self.groups):
+            width = value.shape[3]
+
         # Traced once: heads may loop over many small blocks, slowly in eager execution.
-        outputs_for = tf.function(self._outputs_for, autograph=False)
+        @functools.partial(tf.function, autograph=False)
+        def weights_from(start):
+            weights = [call.weights(start, width) for call in self.groups]
+            return tf.cast(tf.concat(weights, axis=1), tf.float32)
+
         for start in range(0, count, width):
-            outputs = outputs_for(tf.one_hot(tf.range(length) - start, width))
-            yield (outputs - added)[..., : count - start]
+            yield weights_from(tf.constant(start))[..., : count - start]
 
     def sums(self):
-        """Returns the sums of the attention weights over all keys: the outputs for values of 1.
-
-        Returns:
-            float32 `[batch, heads, queries]`.
-        """
-        width = self._width_of_added() or 1
-        ones = tf.ones([self._num_keys, width])
-        return (self._outputs_for(ones) - self._added(width))[..., 0]
-
-    def _width_of_added(self):
-        """Returns the depth of the values if a group adds vectors of that depth to them."""
-        if any(call.group.adds_to_values for call in self.groups):
-            return self.groups[0].arguments[1].shape[-1]
-        return None
-
-    def _added(self, width):
-        """Returns what is added to the values: the outputs of all heads for values of 0."""
-        if self._width_of_added() is None:
-            return 0.0
-        return self._outputs_for(tf.zeros([self._num_keys, width]))
-
-    def _outputs_for(self, values):
-        """Returns the outputs of all heads, given values `[keys, width]` for all of them."""
-        check_scores(call.group for call in self.groups)
-        outputs = [call.outputs_for(values) for call in self.groups]
-        return tf.cast(tf.concat(outputs, axis=1), tf.float32)
+        """Returns the sums of the attention weights over all keys, `[batch, heads, queries]`."""
+        return tf.add_n([tf.reduce_sum(weights, axis=-1) for weights in self.weights()])
 
     def clusters(self):
         """Returns the nearest centroid of each query and key, for heads with centroids.

@@ -68,17 +68,9 @@ class MultiHeadAttention(keras.layers.Layer):
         use_head_dense: bool, whether to use W_d, as in the code of the paper's authors. Defaults to
             False.
         output_shape: int, last dimension of the output. Defaults to that of `query`.
-        kernel_initializer: initializer of the kernels. Defaults to "glorot_uniform".
-        bias_initializer: initializer of the biases. Defaults to "zeros".
-        kernel_regularizer: regularizer of the kernels. Defaults to None.
-        bias_regularizer: regularizer of the biases. Defaults to None.
-        activity_regularizer: regularizer of the outputs of the dense layers: queries, keys, values
-            and output. Defaults to None.
-        kernel_constraint: constraint of the kernels. It applies to `[features, heads, depth]` for
-            queries, keys and values and to `[heads, depth, features]` for the output, as in
-            `keras.layers.MultiHeadAttention`. Defaults to None.
-        bias_constraint: constraint of the biases, which applies to `[heads, depth]`. Defaults to
-            None.
+        kernel_initializer, bias_initializer: initializers of the dense layers. Default to
+            "glorot_uniform" and "zeros".
+        kernel_regularizer, bias_regularizer: regularizers of the weights. Default to None.
         seed: int, seed of the dropout. Defaults to None.
         num_key_value_heads: int or None, number of key/value heads, for grouped-query attention:
             each serves num_heads / num_key_value_heads consecutive query heads of the same group.
@@ -92,6 +84,11 @@ class MultiHeadAttention(keras.layers.Layer):
             token, such as the first token of a classifier, attends to all positions and all
             positions attend to it. Each costs O(n). `global_mask` selects them in each call. None
             disables them. Defaults to None.
+        activity_regularizer: regularizer of the outputs of the dense layers: queries, keys, values
+            and output. Defaults to None.
+        kernel_constraint, bias_constraint: constraints of the weights. As in
+            `keras.layers.MultiHeadAttention`, they apply to kernels `[features, heads, depth]` and
+            `[heads, depth, features]`, and to biases `[heads, depth]`. Default to None.
         conv_kernel_size: int or None, number of positions, up to its own, that are convolved into a
             query, a key and a value; at least 2. None disables the convolutions. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -102,16 +99,15 @@ class MultiHeadAttention(keras.layers.Layer):
         key: `[batch, keys, features]`. Defaults to `value`.
         query_mask: bool `[batch, queries]`, False for padding. Keras sets this mask and the next
             two automatically if tensors have masks.
-        value_mask: bool `[batch, keys]`, False for padding.
-        key_mask: bool `[batch, keys]`, False for padding.
+        value_mask, key_mask: bool `[batch, keys]`, False for padding.
         attention_mask: bool, broadcast to `[batch, heads, queries, keys]`; `[batch, queries, keys]`
             and `[queries, keys]` apply to all heads. Only `FullHeads` support masks of query-key
             pairs. Every group supports a mask that all queries share, such as `[batch, 1, keys]`.
         return_attention_scores: bool, whether to also return the attention weights,
             `[batch, heads, queries, keys]`, at a cost of O(n²) for all kinds of heads.
             `GatedDeltaHeads`, which have no weights of single keys, do not support this.
-        use_causal_mask: bool, whether queries attend to no later position.
         training: bool, whether to apply dropout and collect statistics of routing heads.
+        use_causal_mask: bool, whether queries attend to no later position.
         global_mask: bool `[batch, length]`, True for global tokens, in self-attention with
             `num_global_tokens`; None for no global tokens. Other queries attend to them in addition
             to the keys of their heads, under one softmax, with each key counted once, but without
@@ -142,21 +138,17 @@ class MultiHeadAttention(keras.layers.Layer):
     global tokens: Beltagy et al. 2020, section 3.1; convolutions: So et al. 2021, Primer, and, with
     the residual, Allen-Zhu 2025, Physics of Language Models, Part 4.1, Canon layers.
 
-    >>> from rt_keras.layers import LocalHeads, RoutingHeads
-    >>> layer = MultiHeadAttention([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], key_dim=8)
-    >>> x = keras.random.normal([1, 50, 32])
-    >>> layer(x, x, use_causal_mask=True).shape
-    TensorShape([1, 50, 32])
-
     With rotary embeddings and grouped-query attention, as in Llama:
 
     >>> import keras_hub
+    >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> layer = MultiHeadAttention(
     ...     [LocalHeads(2, 16), RoutingHeads(2, 4, 16)],
     ...     use_bias=False,
     ...     num_key_value_heads=2,
     ...     rotary_embedding=keras_hub.layers.RotaryEmbedding(),
     ... )
+    >>> x = keras.random.normal([1, 50, 32])
     >>> layer(x, x, use_causal_mask=True).shape
     TensorShape([1, 50, 32])
 
@@ -323,8 +315,8 @@ class MultiHeadAttention(keras.layers.Layer):
         """Returns the convolution of queries, keys or values, built, or None without one."""
         if self.conv_kernel_size is None or dense is None:
             return None
-        size, name = self.conv_kernel_size, f"{role}_convolution"
-        layer = ShortConvolution(size, dtype=self.dtype_policy, name=name)
+        name = f"{role}_convolution"
+        layer = ShortConvolution(self.conv_kernel_size, dtype=self.dtype_policy, name=name)
         layer.build((None, None, dense.units))
         return layer
 
