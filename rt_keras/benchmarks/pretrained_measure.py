@@ -12,8 +12,8 @@ from rt_keras.benchmarks.runs import timed
 from rt_keras.keras_internals import build_cache
 from rt_keras.layers import FullHeads, Heads
 from rt_keras.layers.key_sets import SelectedBlocks
-from rt_keras.models.adapted.attention_layers import num_heads
-from rt_keras.models.adapted.backbones import attention_layers, backbone_of
+from rt_keras.models.adapted.architectures import attention_layers, backbone_of
+from rt_keras.models.adapted.block_attention import num_heads
 from rt_keras.models.adapted.default_heads import KEYS, block_options, few_look_far, sets_beside
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.text_tokens import first_tokens_of
@@ -314,7 +314,7 @@ class Adapted(Reader):
         self._forward = tf.function(model.hidden_states, jit_compile=True)
 
     def read(self, ids):
-        if self.model._reads_chunks():
+        if self.model.backbone.reads_chunks:
             counts, room = np.array([len(ids)]), len(ids) + ROOM
             cache, hidden, _ = self.model._read_prompts(
                 ids[None], counts, None, room, verbose=0, with_hidden=True

@@ -55,7 +55,7 @@ def add_arguments(parser):
 
 def main(args):
     """Adapts a model, writes it as a preset, and prints the heads of its layers."""
-    from rt_keras.models.adapted.backbones import backbone_of
+    from rt_keras.models.adapted.architectures import backbone_of
     from rt_keras.training.saved_tasks import write_task
 
     layers = _layers(args)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rt_keras import files, models
 from rt_keras.models.adapted.adapted_causal_lm import AdaptedCausalLM
-from rt_keras.models.adapted.adapted_text_embedder import AdaptedTextEmbedder
+from rt_keras.models.adapted.tasks import AdaptedTextEmbedder
 
 # Adapted models that commands accept.
 ACCEPTED = {AdaptedCausalLM: "causal language models", AdaptedTextEmbedder: "text embedders"}

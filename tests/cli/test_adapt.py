@@ -119,7 +119,7 @@ def test_bad_folders_give_one_line(run, llama, preset, tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     # A preset that cannot be written leaves nothing.
-    monkeypatch.setattr("rt_keras.models.adapted.saving.SavedWhole.save_to_preset", fail)
+    monkeypatch.setattr("rt_keras.models.adapted.tasks.AdaptedTask.save_to_preset", fail)
     status, _, error = adapt(run, llama, tmp_path / "preset")
     assert_one_line(status, error, "the disk is full")
     assert list(tmp_path.iterdir()) == []

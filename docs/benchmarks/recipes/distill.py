@@ -19,7 +19,7 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import FullHeads
 from rt_keras.layers.attention_calls import observe_attention
 from rt_keras.layers.centroids import heads_with_centroids
-from rt_keras.models.adapted.backbones import attention_blocks, attention_layers
+from rt_keras.models.adapted.architectures import attention_blocks, attention_layers
 from rt_keras.ops.blocks import repeat_heads
 
 BATCH, LENGTH = 2, 512

@@ -6,19 +6,23 @@ import os
 import keras
 import keras_hub
 
-from rt_keras.models.adapted.architectures import check_known, left_out
-from rt_keras.models.adapted.attention_layers import num_heads, window_of
+from rt_keras.models.adapted.architectures import (
+    attention_layers,
+    backbone_of,
+    check_known,
+    config_with_all,
+    original_class,
+)
 from rt_keras.models.adapted.backbones import (
     BACKBONES,
     AdaptedBackbone,
-    attention_layers,
-    backbone_of,
     check_head_groups,
     chosen_layers,
     have_rotary_distances,
     head_group_config,
     new_head_groups,
 )
+from rt_keras.models.adapted.block_attention import num_heads, window_of
 from rt_keras.models.adapted.default_heads import default_head_groups
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.graphs import adapt_graph, restore_graph
@@ -28,10 +32,14 @@ from rt_keras.models.adapted.positions import (
     preprocessor_for_length,
     rotary_distance_for,
 )
-from rt_keras.models.adapted.settings import copy_settings, weight_pairs
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import restored_preprocessor
-from rt_keras.models.adapted.weights import made_with_weights_of, original_backbone
+from rt_keras.models.adapted.weights import (
+    copy_settings,
+    made_with_weights_of,
+    original_backbone,
+    weight_pairs,
+)
 
 
 def adapt(
@@ -48,7 +56,7 @@ def adapt(
     """Returns a copy of a model with other attention heads and the same weights.
 
     Args:
-        model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.backbones`; a
+        model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.architectures`; a
             functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`,
             `keras.layers.GroupQueryAttention`, `keras_hub.layers.TransformerEncoder` or
             `keras_hub.layers.TransformerDecoder`; a string or path, the folder of a pretrained
@@ -108,13 +116,13 @@ def adapt(
         if keys is not None:
             raise ValueError(f"keys can only be set without head_groups. Received: keys={keys}")
     check_extension(position_extension)
-    packed = max_sequence_length
+    sequence_length = max_sequence_length
     if isinstance(model, (str, os.PathLike)):
         check = functools.partial(_check_fits, head_groups, layers, keys)
-        model, found = load_model(model, dtype, check)
-        packed = packed or found
+        model, length_of_files = load_model(model, dtype, check)
+        sequence_length = sequence_length or length_of_files
         if "max_sequence_length" not in backbone_of(model).get_config():
-            trained_length = trained_length or found
+            trained_length = trained_length or length_of_files
     elif dtype is not None:
         raise ValueError(
             f"dtype can only be set for folders and presets. Received: dtype={dtype!r}"
@@ -125,12 +133,7 @@ def adapt(
             f"model must be a Keras model, a folder or the name of a preset. Received: {model!r}"
         )
     if not isinstance(backbone, keras_hub.models.Backbone):
-        if max_sequence_length is not None:
-            raise ValueError("max_sequence_length can only be set for KerasHub models")
-        if num_global_tokens is not None:
-            raise ValueError("num_global_tokens can only be set for KerasHub models")
-        if head_groups is None:
-            raise ValueError("head_groups is required for models that are not KerasHub's")
+        _check_graph(head_groups, max_sequence_length, num_global_tokens)
         return adapt_graph(model, head_groups, layers)
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is already adapted. Call restore() first")
@@ -142,8 +145,7 @@ def adapt(
             f"{type(model).__name__} is not a KerasHub task. Adapt its backbone, and create the "
             "task from it"
         )
-    config = backbone.get_config()
-    config |= left_out(backbone, config)
+    config = config_with_all(backbone, backbone.get_config())
     if "max_sequence_length" not in config:
         config["trained_length"] = trained_length
     if max_sequence_length is not None:
@@ -156,8 +158,8 @@ def adapt(
     if model is backbone:
         return adapted
     preprocessor = model.preprocessor
-    if packed is not None:
-        preprocessor = preprocessor_for_length(preprocessor, packed)
+    if sequence_length is not None:
+        preprocessor = preprocessor_for_length(preprocessor, sequence_length)
     return _with_backbone(TASKS[type(model)], model, adapted, preprocessor)
 
 
@@ -188,14 +190,24 @@ def restore(model):
         raise ValueError(f"{backbone.name} was not made by adapt(); there is nothing to restore")
     if backbone.rotary_options:
         raise ValueError(
-            f"{_original(backbone).__name__} cannot compute the rotary embeddings of the model, "
-            f"{dict(backbone.rotary_options)}"
+            f"{backbone.original_class.__name__} cannot compute the rotary embeddings of the "
+            f"model, {dict(backbone.rotary_options)}"
         )
     restored = original_backbone(backbone)
     if model is backbone:
         return restored
     preprocessor = restored_preprocessor(model.preprocessor)
-    return _with_backbone(_original(model), model, restored, preprocessor)
+    return _with_backbone(original_class(model), model, restored, preprocessor)
+
+
+def _check_graph(head_groups, max_sequence_length, num_global_tokens):
+    """Raises a ValueError if arguments do not fit models that are not KerasHub's."""
+    if max_sequence_length is not None:
+        raise ValueError("max_sequence_length can only be set for KerasHub models")
+    if num_global_tokens is not None:
+        raise ValueError("num_global_tokens can only be set for KerasHub models")
+    if head_groups is None:
+        raise ValueError("head_groups is required for models that are not KerasHub's")
 
 
 def _heads_and_layers(backbone, head_groups, layers, keys, rotary_distance=None):
@@ -211,16 +223,9 @@ def _check_fits(head_groups, layers, keys, backbone):
     check_known(backbone)
     head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys)
     attention = attention_layers(backbone)
-    chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
     configs = [head_group_config(group) for group in head_groups]
-    for number in chosen:
+    for number in chosen_layers(layers, [window_of(layer) for layer in attention]):
         new_head_groups(configs, num_heads(attention[number]), backbone.dtype_policy)
-
-
-def _original(model):
-    """Returns the KerasHub class of a model: its own, or the one that its class is based on."""
-    cls = type(model)
-    return cls if cls in TASKS else cls.__bases__[-1]
 
 
 def _with_backbone(cls, task, backbone, preprocessor):

@@ -1,4 +1,4 @@
-"""Generation with KerasHub's language models on adapted backbones."""
+"""KerasHub's language models on adapted backbones."""
 
 import contextvars
 import functools
@@ -12,13 +12,12 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.keys import wrong_value
 from rt_keras.models.adapted.architectures import architecture
-from rt_keras.models.adapted.graph_generation import GraphGeneration
-from rt_keras.models.adapted.prompt_reading import PromptReading, weights_of
-from rt_keras.models.adapted.token_scores import TokenScores
-from rt_keras.models.adapted.transformers_files import TransformersFiles
+from rt_keras.models.adapted.export import write_transformers_files
+from rt_keras.models.adapted.graph_generation import GraphGeneration, Prompts
+from rt_keras.models.adapted.prompt_reading import PromptReading
+from rt_keras.models.chunked_loss import ChunkedLoss, losses_of_layer
 from rt_keras.models.generation import (
     array_of,
-    as_tensor,
     check_positions,
     check_room,
     start_tokens,
@@ -26,76 +25,25 @@ from rt_keras.models.generation import (
 )
 from rt_keras.models.left_padding import generate_from_first_tokens
 from rt_keras.models.programs import compile_once
-from rt_keras.models.shared_blocks import new_caches
+from rt_keras.models.scores import Scores
 from rt_keras.models.token_loop import as_variables, continue_tokens, draws_in_place
-from rt_keras.ops.blocks import places_of_rows, size
 
 # State and number of new tokens of a call of `generate`, which KerasHub does not pass on.
 CALL = contextvars.ContextVar("call", default=(None, None))
+# Number of logits that are computed at once: 512 MiB.
+LOGITS_AT_ONCE = 2**27
 
 
-class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersFiles):
-    """Mixin of adapted language models: generation with KerasHub's samplers.
+class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
+    """Mixin of adapted language models: generation with KerasHub's samplers, and losses.
 
     Prompts are read first; see `PromptReading`. Then a sampler continues all rows at once, each
     from the end of its own prompt.
+
+    If the loss and the metrics are computed token by token, such as cross entropy and accuracy,
+    `fit` and `evaluate` never hold the logits of more than `loss_chunk_size` positions. With
+    others, such as a custom loss, they hold all logits.
     """
-
-    def new_cache(self, batch, max_length):
-        """Returns an empty cache for `call_with_cache`.
-
-        Args:
-            batch: int or scalar tensor, number of rows.
-            max_length: int, maximum number of positions.
-
-        Returns:
-            Tuple of the cache of each layer: nested dictionaries and tuples of tensors with the
-            batch on axis 0. Equal layers share theirs.
-        """
-        return new_caches(self._causal_attention(), batch, max_length)
-
-    def call_with_cache(self, token_ids, cache, cache_update_index, count=None):
-        """Runs the model on the next tokens, given the cache of the previous ones.
-
-        Args:
-            token_ids: int `[batch, length]`.
-            cache: cache from the last call or from `new_cache`.
-            cache_update_index: int scalar, position of the first of these tokens; or int `[batch]`,
-                one for each row.
-            count: int `[batch]`, number of tokens in each row, the first ones; the others are
-                padding. Defaults to None, for no padding.
-
-        Returns:
-            Tuple of the logits, `[batch, length, vocabulary_size]`, the last hidden states,
-            `[batch, length, hidden_dim]`, and the cache with these positions.
-        """
-        token_ids = as_tensor("token_ids", token_ids, [None, None])
-        hidden, cache = self._read(token_ids, cache, cache_update_index, count)
-        return self.backbone.token_embedding(hidden, reverse=True), hidden, cache
-
-    def states_in_place(self, tokens, caches, position):
-        """See `rt_keras.models.token_loop`."""
-        programs = self._block_programs(in_place=True)
-        return self._run_blocks(programs, tokens, caches, position)[0]
-
-    def _read(self, token_ids, cache, position, count=None):
-        """Returns the hidden states of the next tokens, and the cache."""
-        programs = self._block_programs(in_place=False, jit_compile=False)
-        return self._run_blocks(programs, token_ids, cache, position, count)
-
-    def _run_blocks(self, programs, token_ids, cache, position, count=None):
-        """Returns the hidden states of the next tokens, and what the programs return as caches."""
-        made_of = architecture(self.backbone)
-        positions = places_of_rows(position, tf.range(size(token_ids, 1)))
-        x = made_of.embed(self.backbone, token_ids, positions)
-        rotations, caches = self._rotations(position, size(token_ids, 1)), []
-        blocks = zip(self.backbone.transformer_layers, programs, cache, rotations, strict=True)
-        for block, program, of_block, rotation in blocks:
-            x, kept = program(*weights_of(block), x, of_block, position, count, rotation)
-            caches.append(kept)
-        return getattr(self.backbone, made_of.layer_norm)(x), tuple(caches)
-
-    # Generation.
 
     def generate(
         self,
@@ -204,17 +152,18 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
         )
 
     def _generate_tokens(self, inputs, stop_token_ids=None):
+        """Continues prompts that start with a token."""
         tokens = np.asarray(inputs["token_ids"], np.int32)
         mask = np.asarray(inputs["padding_mask"]).astype(bool)
         lengths, width = mask.sum(1), tokens.shape[1]
-        ends = np.full_like(lengths, width)
         state, new_tokens = CALL.get()
+        ends = np.full_like(lengths, width)
+        if new_tokens is not None:
+            ends = np.minimum(lengths + new_tokens, width)
         searches = isinstance(self.sampler, keras_hub.samplers.ContrastiveSampler)
         if state is not None and searches:
             needed = "None for a ContrastiveSampler, which needs the hidden states of all tokens"
             raise ValueError(f"state must be {needed}. Received: a state, which lacks them")
-        if new_tokens is not None:
-            ends = np.minimum(lengths + new_tokens, width)
         state = state and _of_rows(state, len(tokens))
         # The text of the state begins with a start token, so that of the prompt is not read.
         has_texts = state is not None and self.preprocessor is not None
@@ -229,101 +178,23 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
         stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
         if draws_in_place(self):
             numbers = lengths - 1, offset, ends, stops or (), (ends - lengths).max()
-            found = continue_tokens(self, tokens, lengths, as_variables(cache), *numbers)
+            tokens = continue_tokens(self, tokens, lengths, as_variables(cache), *numbers)
         else:
-            found = self._continued_by_search(tokens, cache, lengths, offset, ends, stops, hidden)
+            tokens = self._search(Prompts(tokens, lengths, offset, ends), cache, hidden, stops)
         places = np.arange(width) < ends[:, None]
-        written = np.asarray(written_tokens(found, mask, stops)) & places
-        return {"token_ids": np.where(places, found, 0), "padding_mask": written}
+        written = np.asarray(written_tokens(tokens, mask, stops)) & places
+        return {"token_ids": np.where(places, tokens, 0), "padding_mask": written}
 
-    def _continued_by_search(self, tokens, cache, lengths, offset, ends, stops, hidden):
+    def _search(self, prompts, cache, hidden, stop_token_ids):
         """Continues prompts with a sampler that compares several continuations."""
-        sampler = self.sampler
+        tokens, lengths, offset, ends = prompts
         even = bool(np.all(lengths == lengths[0]) and np.all(offset == offset[0]))
-        sample = compile_once(
-            self, f"sampling, {even=}", functools.partial(self._sample, sampler, even)
-        )
-        return sample(
-            int(lengths.max() + (ends - lengths).max()),
-            tf.constant(tokens),
-            *(tf.constant(x, tf.int32) for x in (lengths, offset, ends)),
-            cache,
-            hidden,
-            stop_token_ids=stops,
-        )
-
-    def _sample(
-        self,
-        sampler,
-        even,
-        columns,
-        tokens,
-        lengths,
-        offset,
-        ends,
-        cache,
-        hidden=None,
-        stop_token_ids=None,
-    ):
-        """Continues prompts of different lengths.
-
-        Args:
-            sampler: a `keras_hub.samplers.Sampler`.
-            even: bool, whether all rows are at the same position.
-            columns: int or int scalar, length of the rows after a shift to the right that makes all
-                prompts end in the same column.
-            tokens: int `[batch, length]`, left-aligned prompts.
-            lengths: int `[batch]`, lengths of the prompts.
-            offset: int `[batch]` or 0, number of positions before the first token.
-            ends: int `[batch]` or int scalar, lengths at which rows end.
-            cache: cache of the prompts without their last tokens.
-            hidden: `[batch, length or less, hidden_dim]`, hidden states of the last tokens; or
-                None.
-            stop_token_ids: tuple or list of ints, or None.
-
-        Returns:
-            int `[batch, length]`.
-        """
-        width, index = size(tokens, 1), tf.reduce_max(lengths)
-        shift = index - lengths
-        limit = ends + shift
-        places = tf.range(columns) - shift[:, None]
-        known = places < lengths[:, None]
-
-        def moved(x):
-            # The first entry of a row fills the space to its left.
-            inside = tf.clip_by_value(places - (width - size(x, 1)), 0, size(x, 1) - 1)
-            return tf.gather(x, inside, axis=1, batch_dims=1)
-
-        def following(tokens, cache, index):
-            # A search has several sequences for each prompt.
-            each = tf.shape(tokens)[0] // tf.shape(lengths)[0]
-            # A finished row stays at its last position, for which there is room.
-            rows = tf.minimum(index, limit) - 1 - shift + offset
-            position = rows[0] if even else tf.repeat(rows, each)
-            logits, states, cache = self.call_with_cache(
-                tokens[:, index - 1, None], cache, position
-            )
-            # A finished row continues with a token of probability 1, which costs a search nothing:
-            # a stop token if there is one.
-            end = stop_token_ids[0] if stop_token_ids else 0
-            ending = tf.one_hot(end, logits.shape[-1], 0.0, logits.dtype.min, dtype=logits.dtype)
-            ended = index >= tf.repeat(limit, each)
-            logits = tf.where(ended[:, None], ending, logits[:, 0])
-            return logits, states[:, 0], cache
-
-        found = sampler(
-            next=following,
-            prompt=tf.where(known, moved(tokens), 0),
-            cache=cache,
-            index=index,
-            mask=known,
-            stop_token_ids=stop_token_ids,
-            hidden_states=None if hidden is None else moved(hidden),
-            model=self,
-        )
-        back = tf.minimum(tf.range(width) + shift[:, None], columns - 1)
-        return tf.gather(found, back, axis=1, batch_dims=1)
+        search = functools.partial(self._sample, self.sampler, even)
+        search = compile_once(self, f"sampling, {even=}", search)
+        numbers = (tf.constant(x, tf.int32) for x in (lengths, offset, ends))
+        columns = int(lengths.max() + (ends - lengths).max())
+        prompts = Prompts(tf.constant(tokens), *numbers)
+        return search(columns, prompts, cache, hidden, stop_token_ids)
 
     def _check_length(self, counts, max_length):
         """Raises an error if a prompt has no room; warns if text exceeds the trained length."""
@@ -338,6 +209,45 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores, TransformersF
                 "on. Text beyond them may be nonsense",
                 stacklevel=3,
             )
+
+    def export_to_transformers(self, path):
+        """Writes the model with its original attention as a folder that Transformers loads.
+
+        Weights of LoRA are added to the kernels. Weights that only the adapted heads have are left
+        out, and so are scaled positions of `max_sequence_length`, as in `rt_keras.restore`.
+
+        Args:
+            path: string or path, the folder.
+
+        Raises:
+            ValueError: if the model is quantized, KerasHub cannot write models of its family, or
+                Transformers lacks one of its options.
+        """
+        write_transformers_files(self, path)
+
+    # Losses.
+
+    def compile_arguments(self, *args, **kwargs):
+        """See `ChunkedLoss.compile_arguments`."""
+        self.loss_chunk_size = max(1, LOGITS_AT_ONCE // self.backbone.token_embedding.input_dim)
+        try:
+            return super().compile_arguments(*args, **kwargs)
+        except ValueError:  # The loss or a metric needs all logits.
+            self.loss_chunk_size = None
+            return super().compile_arguments(*args, **kwargs)
+
+    def hidden_states(self, inputs, training=None):
+        """Returns the states that logits are computed from, `[batch, length, hidden_dim]`."""
+        return self.backbone(inputs, training=training)
+
+    def token_losses(self, hidden, labels, chunk_size):
+        """See `ChunkedLoss.token_losses`."""
+        return losses_of_layer(self.backbone.token_embedding, hidden, labels, chunk_size)
+
+    def blocks(self, padding_mask):
+        """See `Scores`."""
+        mask = {architecture(self.backbone).padding: padding_mask}
+        return [functools.partial(block, **mask) for block in self.backbone.transformer_layers]
 
 
 def _of_rows(state, rows):

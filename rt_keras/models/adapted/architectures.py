@@ -1,6 +1,5 @@
 """KerasHub backbones whose attention can be replaced, and where it is."""
 
-import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -83,8 +82,6 @@ ARCHITECTURES = {
         padding="padding_mask",
     ),
 }
-# Arguments that every layer has.
-LAYER_ARGUMENTS = ("name", "trainable", "dtype")
 # Features of other backbones that this package does not support.
 MISSING = {
     "GemmaBackbone": "soft caps on attention logits",
@@ -94,11 +91,59 @@ MISSING = {
     "QwenMoeBackbone": "mixtures of experts",
     "Qwen3MoeBackbone": "mixtures of experts",
 }
+# Options of the supported backbones that this package does not support.
+UNSUPPORTED = {
+    "vision_encoder": "a vision encoder, whose tokens attend in both directions",
+    "is_embedding_model": "the pooling of EmbeddingGemma",
+    "use_bidirectional_attention": "windows in both directions, as in EmbeddingGemma",
+    "attention_logit_soft_cap": "a soft cap on attention logits",
+    "attention_bias": "biases on queries, keys and values only",
+}
 
 
 def architecture(backbone):
     """Returns the entry of a backbone, or of the one that it adapts, in `ARCHITECTURES`."""
     return next(ARCHITECTURES[base] for base in type(backbone).__mro__ if base in ARCHITECTURES)
+
+
+def attention_blocks(backbone):
+    """Yields each block of a backbone with self-attention, and whether it is causal."""
+    for name, causal in architecture(backbone).stacks.items():
+        for block in getattr(backbone, name):
+            yield block, causal
+
+
+def attention_layers(backbone):
+    """Returns a list of the self-attention layers of a backbone's blocks."""
+    name = architecture(backbone).attention
+    return [getattr(block, name) for block, _ in attention_blocks(backbone)]
+
+
+def backbone_of(model):
+    """Returns the backbone of a task, or the model itself if it is not a task."""
+    return model.backbone if isinstance(model, keras_hub.models.Task) else model
+
+
+def adapted_class(cls, *mixins, **attributes):
+    """Creates the class of KerasHub's objects with heads of this package, and registers it.
+
+    Args:
+        cls: KerasHub's class.
+        *mixins: classes before it among the bases.
+        **attributes: other attributes of the class.
+
+    Returns:
+        The class, with `cls` as its `original_class`.
+    """
+    attributes |= {"__module__": __name__, "original_class": cls}
+    attributes["__doc__"] = f"`{cls.__name__}` of `keras_hub`, as `rt_keras.adapt` changes it."
+    made = type(f"Adapted{cls.__name__}", (*mixins, cls), attributes)
+    return keras.saving.register_keras_serializable(package="rt_keras")(made)
+
+
+def original_class(x):
+    """Returns KerasHub's class of an adapted object, or the class of another object."""
+    return getattr(type(x), "original_class", type(x))
 
 
 def check_class_known(cls):
@@ -117,14 +162,7 @@ def check_known(backbone):
     """Raises a ValueError with the reason if the attention of a backbone cannot be replaced."""
     check_class_known(type(backbone))
     name = type(backbone).__name__
-    unsupported = {
-        "vision_encoder": "a vision encoder, whose tokens attend in both directions",
-        "is_embedding_model": "the pooling of EmbeddingGemma",
-        "use_bidirectional_attention": "windows in both directions, as in EmbeddingGemma",
-        "attention_logit_soft_cap": "a soft cap on attention logits",
-        "attention_bias": "biases on queries, keys and values only",
-    }
-    for argument, meaning in unsupported.items():
+    for argument, meaning in UNSUPPORTED.items():
         if getattr(backbone, argument, None):
             raise ValueError(f"{name} with {argument} is not supported: {meaning}")
     normalized = getattr(backbone, "query_head_dim_normalize", True)
@@ -135,26 +173,10 @@ def check_known(backbone):
         raise ValueError(f"{name} with partial_rotary_factor={share} is not supported, only 1")
 
 
-def left_out(backbone, config):
-    """Returns the constructor arguments that a backbone's `get_config` omits, with their values.
-
-    KerasHub 0.32 omits `tie_word_embeddings` from the configurations of Llama.
-    """
-    return {
-        name: getattr(backbone, name)
-        for name in constructor_arguments(type(backbone))
-        if name not in config and hasattr(backbone, name)
-    }
-
-
-def constructor_arguments(cls):
-    """Returns the names of a backbone's constructor arguments, including those of its bases."""
-    found = []
-    for base in cls.__mro__[: cls.__mro__.index(keras_hub.models.Backbone)]:
-        if "__init__" in vars(base):
-            parameters = inspect.signature(base.__init__).parameters.values()
-            found += [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    return [name for name in found if name != "self"]
+def config_with_all(backbone, config):
+    """Adds to a backbone's configuration what KerasHub 0.32 leaves out of that of Llama."""
+    ties = getattr(backbone, "tie_word_embeddings", None)
+    return config if ties is None else {"tie_word_embeddings": ties, **config}
 
 
 def backbone_from_config(cls, config):
@@ -172,9 +194,9 @@ def backbone_from_config(cls, config):
     """
     if not issubclass(cls, keras_hub.models.SmolLM3Backbone):
         return cls.from_config(config)
-    arguments = {name: x for name, x in config.items() if name not in LAYER_ARGUMENTS}
-    before = keras.config.dtype_policy()
-    policy = keras.dtype_policies.get(config.get("dtype", before))
+    arguments, before = dict(config), keras.config.dtype_policy()
+    name, trainable = arguments.pop("name", None), arguments.pop("trainable", True)
+    policy = keras.dtype_policies.get(arguments.pop("dtype", before))
     if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         raise ValueError(f"{cls.__name__} has quantized layers, or layers with their own dtype")
     keras.config.set_dtype_policy(policy)
@@ -182,6 +204,5 @@ def backbone_from_config(cls, config):
         made = cls(**arguments)
     finally:
         keras.config.set_dtype_policy(before)
-    made.name = config.get("name", made.name)
-    made.trainable = config.get("trainable", True)
+    made.name, made.trainable = name or made.name, trainable
     return made

@@ -12,11 +12,14 @@ from rt_keras.layers.saved_arguments import saved_dtype
 from rt_keras.models.adapted.adaptation import adaptation_of
 from rt_keras.models.adapted.architectures import (
     ARCHITECTURES,
+    adapted_class,
     architecture,
+    attention_blocks,
+    attention_layers,
     backbone_from_config,
-    left_out,
+    config_with_all,
 )
-from rt_keras.models.adapted.attention_layers import (
+from rt_keras.models.adapted.block_attention import (
     new_attention,
     num_heads,
     replace_attention,
@@ -25,7 +28,6 @@ from rt_keras.models.adapted.attention_layers import (
 from rt_keras.models.documents import have_documents, segments_of, separated
 from rt_keras.models.emulated_dtypes import warn_if_emulated
 from rt_keras.models.generation import check_positions
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.left_padding import call_from_first_tokens
 from rt_keras.models.shared_blocks import share_equal_blocks
 from rt_keras.ops.blocks import ceil_div
@@ -34,7 +36,7 @@ from rt_keras.ops.blocks import ceil_div
 BLOCKS_OF_WINDOW = 8
 
 
-class AdaptedBackbone(KeptArguments):
+class AdaptedBackbone:
     """Mixin of adapted KerasHub backbones: replaces their attention heads.
 
     `rt_keras.adapt` creates such backbones with the weights of a model.
@@ -72,30 +74,36 @@ class AdaptedBackbone(KeptArguments):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        # `layers` is an attribute of every Keras model.
-        self.keep_arguments(locals(), leave=["head_groups", "layers"])
-        self.layers_adapted = layers
         self.head_group_configs = [head_group_config(group) for group in head_groups]
+        # `layers` is an attribute of every Keras model.
+        self.layers_adapted, self.num_global_tokens = layers, num_global_tokens
+        self.rotary_scale, self.rotary_options = rotary_scale, rotary_options
+        self.trained_length = trained_length
+        self.norm_epsilon, self.exact_gelu = norm_epsilon, exact_gelu
+        blocks = list(attention_blocks(self))
+        windows = [window_of(layer) for layer in attention_layers(self)]
+        self._chosen_layers = tuple(sorted(chosen_layers(layers, windows)))
         for layer in all_layers_of(self):
             if norm_epsilon is not None and hasattr(layer, "epsilon"):
                 layer.epsilon = norm_epsilon
-        made_of, blocks = architecture(self), list(attention_blocks(self))
-        attention = [getattr(block, made_of.attention) for block, _ in blocks]
-        chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
-        self._chosen_layers = tuple(sorted(chosen))
-        for number, ((block, causal), old) in enumerate(zip(blocks, attention)):
+        for number, (block, causal) in enumerate(blocks):
             warn_if_emulated(block.compute_dtype)
-            groups, tokens = [_original_heads(old)], None
-            if number in chosen:
-                groups = new_head_groups(
-                    self.head_group_configs, num_heads(old), block.dtype_policy
-                )
-                tokens = num_global_tokens
-            new = new_attention(old, groups, causal, tokens, rotary_scale, rotary_options)
-            replace_attention(block, made_of, new)
+            self._replace_attention(block, causal, number in self._chosen_layers)
             if exact_gelu:
                 part_of(block, "feedforward_intermediate_dense").activation = keras.activations.gelu
-        share_equal_blocks([block for block, _ in blocks], never=[made_of.cache])
+        never = [architecture(self).cache]
+        share_equal_blocks([block for block, _ in blocks], never=never)
+
+    def _replace_attention(self, block, causal, is_chosen):
+        """Gives a block the new heads if it is chosen, otherwise its own heads."""
+        old = getattr(block, architecture(self).attention)
+        groups, global_tokens = [_original_heads(old)], None
+        if is_chosen:
+            groups = new_head_groups(self.head_group_configs, num_heads(old), block.dtype_policy)
+            global_tokens = self.num_global_tokens
+        rotary = self.rotary_scale, self.rotary_options
+        new = new_attention(old, groups, causal, global_tokens, *rotary)
+        replace_attention(block, architecture(self), new)
 
     def call(self, inputs, training=None, mask=None):
         for name, x in inputs.items():
@@ -124,46 +132,53 @@ class AdaptedBackbone(KeptArguments):
         """Summary of each attention layer, an `Adaptation`; `print` shows a table."""
         return adaptation_of(attention_layers(self), self._chosen_layers)
 
+    @property
+    def causal_attention(self):
+        """List of the attention layers that decode."""
+        name = architecture(self).attention
+        return [getattr(block, name) for block, causal in attention_blocks(self) if causal]
+
+    @property
+    def cached_decoding(self):
+        """True if all heads can decode one position at a time."""
+        return all(layer.cached_decoding for layer in self.causal_attention)
+
+    @property
+    def reads_chunks(self):
+        """True if all heads read chunks, at a different position in each row."""
+        return all(layer.reads_chunks for layer in self.causal_attention)
+
+    def check_cached(self):
+        """Raises a ValueError if heads cannot decode with a cache."""
+        if not self.cached_decoding:
+            raise ValueError(
+                "generate() needs heads that decode with a cache, such as FullHeads, LocalHeads "
+                "or RoutingHeads with assignment='nearest'"
+            )
+
     @classmethod
     def from_config(cls, config):
         if issubclass(cls, keras_hub.models.SmolLM3Backbone):
             return backbone_from_config(cls, config)
         return super().from_config(config)
 
-    def get_config(self):
+    def original_config(self):
+        """Returns the configuration of KerasHub's backbone with the same weights."""
         with policy_inside(self, saved_dtype(self)):
-            config = super().get_config()
+            return config_with_all(self, super().get_config())
+
+    def get_config(self):
         return {
-            **config,
-            **left_out(self, config),
+            **self.original_config(),
             "head_groups": list(self.head_group_configs),
             "layers": self.layers_adapted,
+            "num_global_tokens": self.num_global_tokens,
+            "rotary_scale": self.rotary_scale,
+            "trained_length": self.trained_length,
+            "rotary_options": self.rotary_options,
+            "norm_epsilon": self.norm_epsilon,
+            "exact_gelu": self.exact_gelu,
         }
-
-
-def attention_blocks(backbone):
-    """Yields the blocks of a backbone that have self-attention.
-
-    Args:
-        backbone: backbone of a class in `ARCHITECTURES`, or an adapted one.
-
-    Yields:
-        Tuples of a block and a bool, whether it is causal.
-    """
-    for name, causal in architecture(backbone).stacks.items():
-        for block in getattr(backbone, name):
-            yield block, causal
-
-
-def attention_layers(backbone):
-    """Returns a list of the self-attention layers of a backbone's blocks."""
-    name = architecture(backbone).attention
-    return [getattr(block, name) for block, _ in attention_blocks(backbone)]
-
-
-def backbone_of(model):
-    """Returns the backbone of a task, or the model itself if it is not a task."""
-    return model.backbone if isinstance(model, keras_hub.models.Task) else model
 
 
 def check_head_groups(head_groups):
@@ -217,11 +232,11 @@ def new_head_groups(configs, num_heads, dtype):
             "Either all head groups or none must have share_qk=True, which drops the model's keys. "
             f"Received: {', '.join(type(group).__name__ for group in groups)}"
         )
-    given = sum(group.num_heads for group in groups)
-    if given != num_heads:
+    total = sum(group.num_heads for group in groups)
+    if total != num_heads:
         raise ValueError(
             f"head_groups must have as many heads as the model's attention, {num_heads}. "
-            f"Received: {given}"
+            f"Received: {total}"
         )
     return groups
 
@@ -246,12 +261,11 @@ def chosen_layers(layers, windows):
     if layers is None:
         return set(range(len(windows)))
     if layers == "global":
-        found = {number for number, window in enumerate(windows) if window is None}
-        if not found:
+        without_window = {number for number, window in enumerate(windows) if window is None}
+        if not without_window:
             raise ValueError('layers="global": every layer of the model has a window')
-        return found
-    wrong = isinstance(layers, str) or any(x not in range(len(windows)) for x in layers)
-    if wrong:
+        return without_window
+    if isinstance(layers, str) or any(x not in range(len(windows)) for x in layers):
         raise ValueError(
             f'layers must be "global" or a list of ints from 0 to {len(windows) - 1}. Received: '
             f"layers={layers!r}"
@@ -273,12 +287,5 @@ def _original_heads(old):
     )
 
 
-def _adapted(cls):
-    """Creates the adapted class of a backbone class."""
-    made = type(f"Adapted{cls.__name__}", (AdaptedBackbone, cls), {"__module__": __name__})
-    made.__doc__ = f"`keras_hub.models.{cls.__name__}` with heads of this package."
-    return keras.saving.register_keras_serializable(package="rt_keras")(made)
-
-
 # Adapted classes by the class that they adapt.
-BACKBONES = {cls: _adapted(cls) for cls in ARCHITECTURES}
+BACKBONES = {cls: adapted_class(cls, AdaptedBackbone) for cls in ARCHITECTURES}

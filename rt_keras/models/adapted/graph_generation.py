@@ -1,5 +1,7 @@
 """Generation with adapted language models inside a graph, and token by token."""
 
+from typing import NamedTuple
+
 import keras_hub
 import numpy as np
 import tensorflow as tf
@@ -10,6 +12,22 @@ from rt_keras.models.stateful import NO_END, check_can_be_stateful
 from rt_keras.ops.blocks import size
 
 SEARCHES = (keras_hub.samplers.BeamSampler, keras_hub.samplers.ContrastiveSampler)
+
+
+class Prompts(NamedTuple):
+    """Prompts that a sampler continues, each from its own end.
+
+    Args:
+        tokens: int `[batch, width]`, left-aligned.
+        lengths: int `[batch]`, lengths of the prompts.
+        offset: int `[batch]` or 0, number of positions before the first token.
+        ends: int `[batch]` or int scalar, lengths at which rows end.
+    """
+
+    tokens: tf.Tensor
+    lengths: tf.Tensor
+    offset: tf.Tensor
+    ends: tf.Tensor
 
 
 class GraphGeneration:
@@ -87,7 +105,7 @@ class GraphGeneration:
         Raises:
             ValueError: if the heads cannot decode with a cache, or the sampler is a search.
         """
-        self._check_cached()
+        self.backbone.check_cached()
         sampler = sampler or self.sampler
         if isinstance(sampler, SEARCHES):
             # The number of steps of their loops depends on the prompts, unknown inside a graph.
@@ -97,8 +115,8 @@ class GraphGeneration:
             )
         tokens = tf.cast(inputs["token_ids"], tf.int32)
         mask = tf.cast(inputs["padding_mask"], tf.bool)
-        sample = self._continued if self._reads_chunks() else self._token_by_token
-        tokens = sample(tokens, mask, stop_token_ids, sampler)
+        write = self._after_chunks if self.backbone.reads_chunks else self._token_by_token
+        tokens = write(tokens, mask, stop_token_ids, sampler)
         return {"token_ids": tokens, "padding_mask": written_tokens(tokens, mask, stop_token_ids)}
 
     def _token_by_token(self, tokens, mask, stop_token_ids, sampler):
@@ -113,7 +131,7 @@ class GraphGeneration:
             model=self,
         )
 
-    def _continued(self, tokens, mask, stop_token_ids, sampler):
+    def _after_chunks(self, tokens, mask, stop_token_ids, sampler):
         """Continues prompts that are read in chunks, all rows at once."""
         width, lengths = size(tokens, 1), tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
 
@@ -123,6 +141,64 @@ class GraphGeneration:
         cache = self.new_cache(size(tokens, 0), width)
         cache = read_chunks(read, tokens, lengths - 1, cache, PROMPT_CHUNK)
         columns = width + tf.reduce_max(lengths) - tf.reduce_min(lengths)
-        return self._sample(
-            sampler, False, columns, tokens, lengths, 0, width, cache, None, stop_token_ids
+        prompts = Prompts(tokens, lengths, 0, width)
+        return self._sample(sampler, False, columns, prompts, cache, None, stop_token_ids)
+
+    def _sample(self, sampler, even, columns, prompts, cache, hidden, stop_token_ids):
+        """Continues prompts of different lengths.
+
+        Args:
+            sampler: a `keras_hub.samplers.Sampler`.
+            even: bool, whether all rows are at the same position.
+            columns: int or int scalar, length of the rows after a shift to the right that makes all
+                prompts end in the same column.
+            prompts: `Prompts`.
+            cache: cache of the prompts without their last tokens.
+            hidden: `[batch, length or less, hidden_dim]`, hidden states of the last tokens; or
+                None.
+            stop_token_ids: tuple or list of ints, or None.
+
+        Returns:
+            int `[batch, width]`.
+        """
+        tokens, lengths, offset, ends = prompts
+        width, index = size(tokens, 1), tf.reduce_max(lengths)
+        shift = index - lengths
+        # [batch, columns]
+        places = tf.range(columns) - shift[:, None]
+        known = places < lengths[:, None]
+
+        def moved(x):
+            # The first entry of a row fills the space to its left.
+            inside = tf.clip_by_value(places - (width - size(x, 1)), 0, size(x, 1) - 1)
+            return tf.gather(x, inside, axis=1, batch_dims=1)
+
+        def following(tokens, cache, index):
+            # A search has several sequences for each prompt.
+            beams = tf.shape(tokens)[0] // tf.shape(lengths)[0]
+            # A finished row stays at its last position, for which there is room.
+            limit = ends + shift
+            position = tf.minimum(index, limit) - 1 - shift + offset
+            position = position[0] if even else tf.repeat(position, beams)
+            logits, states, cache = self.call_with_cache(
+                tokens[:, index - 1, None], cache, position
+            )
+            # A finished row continues with a token of probability 1, which costs a search nothing:
+            # a stop token if there is one.
+            end = stop_token_ids[0] if stop_token_ids else 0
+            ending = tf.one_hot(end, logits.shape[-1], 0.0, logits.dtype.min, dtype=logits.dtype)
+            ended = index >= tf.repeat(limit, beams)
+            return tf.where(ended[:, None], ending, logits[:, 0]), states[:, 0], cache
+
+        tokens = sampler(
+            next=following,
+            prompt=tf.where(known, moved(tokens), 0),
+            cache=cache,
+            index=index,
+            mask=known,
+            stop_token_ids=stop_token_ids,
+            hidden_states=None if hidden is None else moved(hidden),
+            model=self,
         )
+        back = tf.minimum(tf.range(width) + shift[:, None], columns - 1)
+        return tf.gather(tokens, back, axis=1, batch_dims=1)

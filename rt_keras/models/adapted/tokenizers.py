@@ -8,7 +8,6 @@ the rules of the family, in Python; operations of this package follow it in grap
 import json
 from pathlib import Path
 
-import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
@@ -17,6 +16,7 @@ import tokenizers
 from rt_keras.data.tokenizer import batch_of_strings, check_strings, filled
 from rt_keras.keras_internals import use_python_tokenizer
 from rt_keras.models.adapted import sentence_pieces
+from rt_keras.models.adapted.architectures import adapted_class
 from rt_keras.models.adapted.backbones import BACKBONES
 from rt_keras.models.adapted.byte_pairs import LLAMA3_PATTERN, byte_pair_tokens
 from rt_keras.models.adapted.text_splits import refuse
@@ -282,13 +282,11 @@ def _special_tokens(tokenizer):
 def _adapted(family, mixin, **attributes):
     """Returns KerasHub's class of a family's tokenizers, and the adapted class, as a pair."""
     base = getattr(keras_hub.tokenizers, f"{family}Tokenizer")
-    attributes |= {"__module__": __name__, "backbone_cls": BACKBONES.get(base.backbone_cls)}
-    made = type(f"Adapted{base.__name__}", (mixin, base), attributes)
-    made.__doc__ = f"`keras_hub.tokenizers.{base.__name__}` with the rules of its family or folder."
-    return base, keras.saving.register_keras_serializable(package="rt_keras")(made)
+    backbone_cls = BACKBONES.get(base.backbone_cls)
+    return base, adapted_class(base, mixin, backbone_cls=backbone_cls, **attributes)
 
 
-# Adapted classes by the class that they adapt.
+# Adapted classes by the class that they adapt, with what differs between families.
 _QWEN3 = {"pattern": LLAMA3_PATTERN.replace("{1,3}", ""), "normalizer": {"type": "NFC"}}
 TOKENIZERS = dict(
     [_adapted(name, BytePairs) for name in ("BytePair", "GPT2", "OPT")]
@@ -350,7 +348,7 @@ def restored_preprocessor(preprocessor):
     if isinstance(tokenizer, OwnRules):
         config = _config(tokenizer)
         del config["rules"]
-        tokenizer = type(tokenizer).__bases__[-1].from_config(config)
+        tokenizer = tokenizer.original_class.from_config(config)
     return _with_tokenizer(preprocessor, tokenizer)
 
 

@@ -1,6 +1,6 @@
 """The task of KerasHub's text embedders with heads of this package."""
 
-from rt_keras.models.adapted.adapted_text_embedder import AdaptedTextEmbedder
+from rt_keras.models.adapted.tasks import AdaptedTextEmbedder
 from rt_keras.training.tasks.adapted_task import AdaptedTask
 from rt_keras.training.tasks.retriever import RetrieverTask
 

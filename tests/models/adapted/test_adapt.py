@@ -15,7 +15,7 @@ from rt_keras.layers import (
     RoutingHeads,
     TransformerBlock,
 )
-from rt_keras.models.adapted.backbones import attention_layers
+from rt_keras.models.adapted.architectures import attention_layers
 from rt_keras.models.adapted.graphs import ATTENTION
 from tests.models.adapted.checks import FAMILIES, make_backbone, make_inputs, outputs_of
 

@@ -15,7 +15,7 @@ from rt_keras.layers.key_sets import (
     Strided,
     Window,
 )
-from rt_keras.models.adapted.backbones import attention_layers
+from rt_keras.models.adapted.architectures import attention_layers
 from tests.models.adapted.checks import make_backbone
 
 

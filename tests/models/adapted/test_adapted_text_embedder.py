@@ -6,7 +6,7 @@ import pytest
 import rt_keras
 from rt_keras.keras_internals import part_of
 from rt_keras.layers import FullHeads, LocalHeads
-from rt_keras.models.adapted.adapted_text_embedder import AdaptedTextEmbedder
+from rt_keras.models.adapted.tasks import AdaptedTextEmbedder
 from rt_keras.training.experiment import load_model
 from tests.models.adapted.sentence_folder import write_embedder
 

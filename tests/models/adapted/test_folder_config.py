@@ -10,8 +10,7 @@ from safetensors.numpy import load_file, save_file
 import rt_keras
 from rt_keras.keras_internals import all_layers_of, part_of
 from rt_keras.layers import FullHeads
-from rt_keras.models.adapted.attention import decoding
-from rt_keras.models.adapted.backbones import attention_layers
+from rt_keras.models.adapted.architectures import attention_layers
 from rt_keras.models.adapted.folder_config import FolderConfig
 from tests.models.adapted.checks import make_backbone
 from tests.models.adapted.llama_folder import QWEN3, write_llama
@@ -57,16 +56,15 @@ def test_rotary_embeddings_are_scaled(tmp_path, scaling, frequencies, gain, as_p
     loaded = backbone(tmp_path, hidden_size=32, **rope)
     again = type(loaded).from_config(loaded.get_config())
     for layer in attention_layers(loaded) + attention_layers(again):
-        cos, sin = (np.ravel(x) for x in layer.rotation_at(1, 1))
+        # Rotation turns (1, 0) into (cos, sin).
+        ones = tf.constant([[[[1.0] * 4 + [0.0] * 4]]])
+        cos, sin = np.split(np.ravel(layer._turned(ones, tf.constant([[1]]))), 2)
         np.testing.assert_allclose(np.arctan2(sin, cos), frequencies, rtol=1e-4)
         np.testing.assert_allclose(np.hypot(cos, sin), gain, rtol=1e-5)
         # Keys at one distance keep their lengths.
         x = keras.random.normal([1, 2, 6, 8])
-        turned = [layer.rotated_at(x, 3, 9)]
-        with decoding(None, layer.rotation_at(3, 6)):
-            turned.append(layer.rotated_at(x, 3, 9))
-        np.testing.assert_allclose(*turned, atol=1e-5)
-        np.testing.assert_allclose(*(tf.norm(y, axis=3) for y in (x, turned[0])), rtol=1e-5)
+        turned = layer.rotated_at(x, 3, 9)
+        np.testing.assert_allclose(*(tf.norm(y, axis=3) for y in (x, turned)), rtol=1e-5)
     if scaling is not LLAMA3:
         with pytest.raises(ValueError, match="cannot compute the rotary embeddings"):
             rt_keras.restore(loaded)

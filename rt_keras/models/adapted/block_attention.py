@@ -1,7 +1,5 @@
 """The attention inside KerasHub's blocks: its location, and its replacement."""
 
-import functools
-
 import keras
 import keras_hub
 
@@ -31,10 +29,9 @@ def new_attention(
         A built `AdaptedAttention` with new weights.
     """
     heads, depth = _heads_and_depth(old, "query")
-    num_key_value_heads, value_dim = _heads_and_depth(old, "value")
-    features = _dense_of(old, "output_dense").partial_output_shape[-1]
-    grouped = {} if num_key_value_heads == heads else {"num_key_value_heads": num_key_value_heads}
-    query_dense = _dense_of(old, "query_dense")
+    key_heads, value_dim = _heads_and_depth(old, "value")
+    features = dense_of(old, "output_dense").partial_output_shape[-1]
+    query_dense = dense_of(old, "query_dense")
     new = AdaptedAttention(
         head_groups,
         causal=causal,
@@ -48,7 +45,7 @@ def new_attention(
         kernel_initializer=query_dense.kernel_initializer,
         name=old.name,
         dtype=old.dtype_policy,
-        **grouped,
+        num_key_value_heads=None if key_heads == heads else key_heads,
     )
     new.query_norm, new.key_norm = (
         getattr(old, f"{role}_norm", getattr(old, f"_{role}_dense_layer_norm", None))
@@ -57,7 +54,7 @@ def new_attention(
     if _is_smollm3(old) and not old.use_rope:
         # Where nothing is rotated, keys have no distance, so a `rotary_distance` changes nothing.
         for group in head_groups:
-            group.rotated_at = lambda x, start, position: x
+            group.rotated_at = _unrotated
     # KerasHub finds dtypes and layouts of weights by the path of the old layer.
     outer, _, block = old.path.rpartition("/")[0].rpartition("/")
     with keras.name_scope(block, override_parent=outer):
@@ -65,74 +62,8 @@ def new_attention(
     return new
 
 
-def copy_kernels(source, target):
-    """Copies the dense layers of one attention layer to another; see `attention_values`."""
-    values = attention_values(source, target)
-    for weight in target.weights:
-        if id(weight) in values:
-            weight.assign(values[id(weight)]())
-
-
-def attention_values(source, target):
-    """Returns the weights of an attention layer's dense layers in the layout of another one.
-
-    Kernels are `[features, heads * depth]` in this package. In Keras and KerasHub, they are
-    `[features, heads, depth]`, or `[heads, features, depth]` in Gemma. Heads that use queries as
-    keys have no key kernel. If only the target has one, it gets the query kernel.
-
-    Args:
-        source, target: attention layers.
-
-    Returns:
-        Dictionary from the id of each weight of the target's dense layers to a function that
-        returns its value.
-
-    Raises:
-        ValueError: if the source is quantized or has LoRA.
-    """
-    found = {}
-    for of_source, of_target in dense_pairs(source, target):
-        if of_source.quantization_mode is not None:
-            raise ValueError(
-                f"{source.path} is quantized. Adapt or restore a model before you quantize it"
-            )
-        if of_source.lora_enabled:
-            raise ValueError(
-                f"{source.path} has LoRA, whose weights have other axes in the new attention. Save "
-                "and load the model, which adds them to the kernels, or enable LoRA afterwards"
-            )
-        found[id(of_target.kernel)] = functools.partial(_kernel, of_source, of_target)
-        if of_source.bias is not None:
-            found[id(of_target.bias)] = functools.partial(
-                keras.ops.reshape, of_source.bias, of_target.bias.shape
-            )
-    return found
-
-
-def dense_pairs(source, target):
-    """Yields pairs of the dense layers of two attention layers; see `attention_values`."""
-    for name in DENSE:
-        of_source, of_target = _dense_of(source, name), _dense_of(target, name)
-        if of_target is not None:
-            yield of_source or _dense_of(source, "query_dense"), of_target
-
-
-def _kernel(source, target):
-    """Returns the kernel of a dense layer in the shape of another's."""
-    value, shape = source.kernel, target.kernel.shape
-    if _heads_first(source):
-        value = keras.ops.swapaxes(value, 0, 1)
-    if not _heads_first(target):
-        return keras.ops.reshape(value, shape)
-    return keras.ops.swapaxes(keras.ops.reshape(value, [shape[1], shape[0], shape[2]]), 0, 1)
-
-
-def _heads_first(dense):
-    """Returns True if a kernel is `[heads, features, depth]`."""
-    if not isinstance(dense, keras.layers.EinsumDense):
-        return False
-    inputs, kernel = dense.equation.split("->")[0].split(",")
-    return len(kernel) == 3 and kernel.index(inputs[-1]) == 1 and inputs[-2] not in kernel
+def _unrotated(x, start, position):
+    return x
 
 
 def num_heads(attention):
@@ -144,7 +75,7 @@ def _is_smollm3(attention):
     return hasattr(attention, DENSE_OF_SMOLLM3["query_dense"])
 
 
-def _dense_of(attention, name):
+def dense_of(attention, name):
     """Returns a dense layer of attention, by its name in `DENSE`."""
     return part_of(attention, DENSE_OF_SMOLLM3[name] if _is_smollm3(attention) else name)
 
@@ -152,7 +83,7 @@ def _dense_of(attention, name):
 def _heads_and_depth(attention, role):
     """Returns the number of heads of a KerasHub block's attention, and their depth."""
     if not _is_smollm3(attention):
-        return _dense_of(attention, f"{role}_dense").partial_output_shape[-2:]
+        return dense_of(attention, f"{role}_dense").partial_output_shape[-2:]
     heads = {"query": attention.num_attention_heads, "value": attention.num_key_value_heads}
     return heads[role], attention.head_dim
 

@@ -7,10 +7,10 @@ import keras_hub
 
 from rt_keras.extras import needed
 from rt_keras.keras_internals import all_layers_of
+from rt_keras.models.adapted.architectures import original_class
 from rt_keras.models.adapted.folder_config import EPSILONS
-from rt_keras.models.adapted.settings import layer_pairs
 from rt_keras.models.adapted.tokenizers import restored_preprocessor
-from rt_keras.models.adapted.weights import original_backbone
+from rt_keras.models.adapted.weights import layer_pairs, original_backbone
 
 # Those whose tensors KerasHub writes.
 EXPORTED = [
@@ -21,41 +21,27 @@ FIXED_OPTIONS = dict.fromkeys(["use_post_ffw_norm", "use_post_attention_norm"], 
 FIXED_OPTIONS |= {"use_query_key_norm": True, "rope_scaling_factor": 1}
 
 
-class TransformersFiles:
-    """Mixin of adapted language models that writes them in Hugging Face's layout."""
-
-    def export_to_transformers(self, path):
-        """Writes the model with its original attention as a folder that Transformers loads.
-
-        Weights of LoRA are added to the kernels. Weights that only the adapted heads have are left
-        out, and so are scaled positions of `max_sequence_length`, as in `rt_keras.restore`.
-
-        Args:
-            path: string or path, the folder.
-
-        Raises:
-            ValueError: if the model is quantized, KerasHub cannot write models of its family, or
-                Transformers lacks one of its options.
-        """
-        backbone, tokenizer = self.backbone, getattr(self.preprocessor, "tokenizer", None)
-        _check_exported(backbone)
-        if any(getattr(layer, "lora_enabled", False) for layer in all_layers_of(backbone)):
-            backbone = _with_merged_lora(backbone)
-        original = type(self).__bases__[-1](backbone=original_backbone(backbone), preprocessor=None)
-        with needed("pretrained", "Writing Hugging Face's files"):
-            original.export_to_transformers(path)
-        # KerasHub's has the ids of Gemma's own tokens. Without it, config.json counts.
-        Path(path, "generation_config.json").unlink(missing_ok=True)
-        _change(Path(path, "config.json"), _correct_config, backbone, tokenizer)
-        if tokenizer is not None:
-            restored_preprocessor(self.preprocessor).tokenizer.export_to_transformers(path)
-            if getattr(tokenizer, "in_python", None) is not None:
-                tokenizer.in_python.save(str(Path(path, "tokenizer.json")))
-            _change(Path(path, "tokenizer_config.json"), _correct_tokenizer, tokenizer)
+def write_transformers_files(task, path):
+    """Writes an adapted language model; see `AdaptedCausalLM.export_to_transformers`."""
+    backbone, tokenizer = task.backbone, getattr(task.preprocessor, "tokenizer", None)
+    _check_exported(backbone)
+    if any(getattr(layer, "lora_enabled", False) for layer in all_layers_of(backbone)):
+        backbone = _with_merged_lora(backbone)
+    original = original_class(task)(backbone=original_backbone(backbone), preprocessor=None)
+    with needed("pretrained", "Writing Hugging Face's files"):
+        original.export_to_transformers(path)
+    # KerasHub's has the ids of Gemma's own tokens. Without it, config.json counts.
+    Path(path, "generation_config.json").unlink(missing_ok=True)
+    _change(Path(path, "config.json"), _correct_config, backbone, tokenizer)
+    if tokenizer is not None:
+        restored_preprocessor(task.preprocessor).tokenizer.export_to_transformers(path)
+        if getattr(tokenizer, "in_python", None) is not None:
+            tokenizer.in_python.save(str(Path(path, "tokenizer.json")))
+        _change(Path(path, "tokenizer_config.json"), _correct_tokenizer, tokenizer)
 
 
 def _check_exported(backbone):
-    family = type(backbone).__bases__[-1]
+    family = original_class(backbone)
     if family not in EXPORTED:
         known = ", ".join(cls.__name__ for cls in EXPORTED)
         raise ValueError(f"{family.__name__} cannot be exported to Transformers, only {known}")
