@@ -96,25 +96,33 @@ def attach_mask(tensor, mask):
     tensor._keras_mask = mask
 
 
-def initialize_by(variable, initializer):
-    """Replaces the initializer of a variable that was created in a `keras.StatelessScope`.
+def begin_with(variable, value):
+    """Initializes a variable with another value when its `keras.StatelessScope` ends.
 
-    The variable is initialized when the scope ends.
-
-    Args:
-        variable: a `keras.Variable`.
-        initializer: function of a shape and a `dtype`.
-    """
-    variable._initializer = initializer
-
-
-def is_initialized(variable):
-    """Returns whether no initialization is pending at the end of a `keras.StatelessScope`.
+    Keras has no public way to change a variable's initial value after its creation.
 
     Args:
-        variable: a `keras.Variable`.
+        variable: a `keras.Variable` that was created in the scope.
+        value: function that returns the value, of the variable's shape.
     """
-    return variable._initializer is None
+    import tensorflow as tf
+
+    variable._initializer = lambda shape, dtype=None: tf.ensure_shape(
+        tf.cast(value(), dtype), shape
+    )
+
+
+def leave_empty(variables):
+    """Makes unused variables take no memory when their `keras.StatelessScope` ends.
+
+    Args:
+        variables: `keras.Variable`s. Those that are initialized already stay as they are.
+    """
+    import keras
+
+    for variable in variables:
+        if variable._initializer is not None:
+            variable._initializer = lambda shape, dtype=None: keras.ops.zeros([], dtype)
 
 
 def in_stateless_scope():

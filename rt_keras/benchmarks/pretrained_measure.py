@@ -13,7 +13,7 @@ from rt_keras.keras_internals import build_cache
 from rt_keras.layers import FullHeads, Heads
 from rt_keras.layers.key_sets import SelectedBlocks
 from rt_keras.models.adapted.architectures import attention_layers, backbone_of
-from rt_keras.models.adapted.block_attention import num_heads
+from rt_keras.models.adapted.attention import num_heads
 from rt_keras.models.adapted.default_heads import KEYS, block_options, few_look_far, sets_beside
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.text_tokens import first_tokens_of

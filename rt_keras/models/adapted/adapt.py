@@ -13,6 +13,7 @@ from rt_keras.models.adapted.architectures import (
     config_with_all,
     original_class,
 )
+from rt_keras.models.adapted.attention import num_heads, window_of
 from rt_keras.models.adapted.backbones import (
     BACKBONES,
     AdaptedBackbone,
@@ -22,7 +23,6 @@ from rt_keras.models.adapted.backbones import (
     head_group_config,
     new_head_groups,
 )
-from rt_keras.models.adapted.block_attention import num_heads, window_of
 from rt_keras.models.adapted.default_heads import default_head_groups
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.graphs import adapt_graph, restore_graph

@@ -19,7 +19,7 @@ from rt_keras.models.adapted.architectures import (
     backbone_from_config,
     config_with_all,
 )
-from rt_keras.models.adapted.block_attention import (
+from rt_keras.models.adapted.attention import (
     new_attention,
     num_heads,
     replace_attention,

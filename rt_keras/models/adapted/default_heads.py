@@ -3,7 +3,7 @@
 from rt_keras.layers import ClusteredHeads, Heads
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.models.adapted.architectures import attention_blocks, attention_layers
-from rt_keras.models.adapted.block_attention import num_heads, window_of
+from rt_keras.models.adapted.attention import num_heads, window_of
 
 # Maximum number of keys that a query reads beyond its window and the first tokens.
 KEYS = 128

@@ -13,18 +13,18 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.extras import needed
-from rt_keras.keras_internals import preset_file, preset_loader, saved_class, weight_loader
+from rt_keras.keras_internals import (
+    begin_with,
+    leave_empty,
+    preset_file,
+    preset_loader,
+    saved_class,
+    weight_loader,
+)
 from rt_keras.models.adapted.architectures import ARCHITECTURES, check_class_known, check_known
 from rt_keras.models.adapted.backbones import AdaptedBackbone
-from rt_keras.models.adapted.deferred import begin_with, empty_on_error, leave_empty
 from rt_keras.models.adapted.folder_config import FolderConfig
-from rt_keras.models.adapted.tensor_files import (
-    INDEX,
-    WEIGHTS,
-    TensorFiles,
-    as_tensor,
-    check_all_read,
-)
+from rt_keras.models.adapted.tensor_files import TensorFiles, as_tensor, check_all_read
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor
 
 # Hugging Face's names of the supported model types.
@@ -32,20 +32,19 @@ MODEL_TYPES = (
     "bart, bert, distilbert, gemma3_text, gpt2, llama, mistral, qwen3, roberta, smollm3, "
     "xlm-roberta"
 )
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+KERAS_WEIGHTS, KERAS_SHARDS = "model.weights.h5", "model.weights.json"
 # Tasks and their preprocessors by the suffix of Hugging Face's class names. Other models are
 # encoders; those in the layout of sentence-transformers are text embedders.
 _CAUSAL = keras_hub.models.CausalLM, keras_hub.models.CausalLMPreprocessor
 _SEQ_2_SEQ = keras_hub.models.Seq2SeqLM, keras_hub.models.Seq2SeqLMPreprocessor
 _EMBEDDER = keras_hub.models.TextEmbedder, keras_hub.models.TextEmbedderPreprocessor
-# The file of the layout of sentence-transformers.
-MODULES = "modules.json"
-POOLING_MODES = [[f"pooling_mode_{name}"] for name in ("mean_tokens", "cls_token", "max_tokens")]
 TASKS_BY_NAME = {
     "ForCausalLM": _CAUSAL,
     "LMHeadModel": _CAUSAL,
     "BartForConditionalGeneration": _SEQ_2_SEQ,
 }
-KERAS_WEIGHTS, KERAS_SHARDS = "model.weights.h5", "model.weights.json"
+POOLING_MODES = [[f"pooling_mode_{name}"] for name in ("mean_tokens", "cls_token", "max_tokens")]
 
 
 def load_model(preset, dtype=None, check=check_known):
@@ -76,7 +75,13 @@ def load_model(preset, dtype=None, check=check_known):
     ValueError: model must be an existing folder, the name of a preset or a model. Received:
     'no_such_folder'
     """
-    preset, dtype = os.fspath(preset), _policy(dtype)
+    preset = os.fspath(preset)
+    try:
+        dtype = keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"dtype must be a dtype policy, such as 'bfloat16'. Received: dtype={dtype!r}"
+        ) from None
     loader = _loader(preset)
     if "registered_name" in loader.config:
         return _load_keras(preset, loader, dtype, check), None
@@ -106,23 +111,82 @@ def attentions_of(preset):
     )
 
 
-def _backbone_class(preset, loader):
-    cls = loader.check_backbone_class()
-    if issubclass(cls, AdaptedBackbone):
-        raise ValueError(
-            f"{preset} is already adapted. Load it with from_preset() and restore() it first"
-        )
-    check_class_known(cls)
-    return cls
+def _load_keras(preset, loader, dtype, check):
+    """Loads what KerasHub has saved."""
+    _backbone_class(preset, loader)
+    weights = _file(preset, KERAS_WEIGHTS)
+    if weights is None and _file(preset, KERAS_SHARDS) is None:
+        raise ValueError(f"{preset} has no weights: {KERAS_WEIGHTS} or {KERAS_SHARDS}")
+    if weights is not None:
+        try:
+            h5py.File(weights).close()
+        except OSError as error:
+            raise ValueError(f"{weights} is truncated or damaged ({error})") from None
+    with _LoadingScope() as scope, _complete(preset):
+        load = keras_hub.models.Backbone.from_preset
+        empty = load(preset, load_weights=False, dtype=dtype)
+        leave_empty(empty.weights)
+        check(empty)
+        backbone = load(preset, dtype=dtype)
+        _keep_values(backbone, scope)
+    config = _file(preset, "task.json")
+    if config is None:
+        return backbone
+    with _complete(preset):
+        cls = saved_class(_json(config))
+        task = cls.from_preset(preset, load_weights=False, backbone=backbone)
+    weights = _file(preset, "task.weights.h5")
+    if weights is not None:
+        task.load_task_weights(weights)
+    return task
 
 
-def _policy(dtype):
-    try:
-        return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
-    except (ValueError, TypeError):
-        raise ValueError(
-            f"dtype must be a dtype policy, such as 'bfloat16'. Received: dtype={dtype!r}"
-        ) from None
+class _LoadingScope(keras.StatelessScope):
+    """Scope that releases the arrays that variables are assigned from."""
+
+    def add_update(self, update):
+        super().add_update(update)
+        # TensorFlow keeps copied arrays until it runs an operation.
+        tf.identity(0)
+
+
+def _load_hugging_face(preset, loader, dtype, check):
+    """Loads a folder in Hugging Face's layout."""
+    cls, files = _backbone_class(preset, loader), TensorFiles(_weight_files(preset))
+    task, preprocessor_cls = _task_of(preset, loader.config)
+    with keras.StatelessScope() as scope:
+        with _complete(preset):
+            loader.config = config = FolderConfig(loader.config)
+            backbone = loader.load_backbone(cls, False, dtype=dtype, **config.backbone_options)
+        try:
+            check(backbone)
+            backbone.adapted_options = config.adapted_options
+            config.check_known()
+            preprocessor = preprocessor_cls and _preprocessor(preset, preprocessor_cls)
+            with _reader(preset, files) as reader:
+                loader.converter.convert_weights(backbone, reader, config)
+                if cls is keras_hub.models.RobertaBackbone:
+                    _add_token_type(backbone, reader)
+            check_all_read(files, has_head=task in (_CAUSAL[0], _SEQ_2_SEQ[0]))
+        except BaseException:
+            # The end of the scope would initialize them.
+            leave_empty(backbone.weights)
+            raise
+        _keep_values(backbone, scope)
+    if task is None:
+        return backbone
+    return task.from_preset(preset, backbone=backbone, preprocessor=preprocessor)
+
+
+def _keep_values(model, scope):
+    """Initializes variables with the values that were assigned to them in a scope."""
+    for weight in model.weights:
+        value = scope.get_current_value(weight)
+        if value is not None:
+            begin_with(weight, functools.partial(tf.identity, value))
+
+
+# What files say of a model: its class, its task, its tokenizer.
 
 
 def _loader(preset):
@@ -161,123 +225,25 @@ def _config_of(folder):
     return config
 
 
-def _json(path):
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError):
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it holds no JSON object")
-    return found
-
-
-def _file(preset, name):
-    """Returns the path of a file of a preset, downloaded if needed, or None if it is missing."""
-    try:
-        return preset_file(preset, name)
-    except FileNotFoundError:
-        return None
-
-
-def _load_keras(preset, loader, dtype, check):
-    _backbone_class(preset, loader)
-    weights = _file(preset, KERAS_WEIGHTS)
-    if weights is None and _file(preset, KERAS_SHARDS) is None:
-        raise ValueError(f"{preset} has no weights: {KERAS_WEIGHTS} or {KERAS_SHARDS}")
-    if weights is not None:
-        _check_hdf5(weights)
-    with _LoadingScope() as scope, _complete(preset):
-        loaded = keras_hub.models.Backbone.from_preset
-        checked = loaded(preset, load_weights=False, dtype=dtype)
-        leave_empty(checked.weights)
-        check(checked)
-        backbone = loaded(preset, dtype=dtype)
-        _keep_values(backbone, scope)
-    config = _file(preset, "task.json")
-    if config is None:
-        return backbone
-    cls = saved_class(_json(config))
-    with _complete(preset):
-        task = cls.from_preset(preset, load_weights=False, backbone=backbone)
-    weights = _file(preset, "task.weights.h5")
-    if weights is not None:
-        task.load_task_weights(weights)
-    return task
-
-
-class _LoadingScope(keras.StatelessScope):
-    """Scope that releases the arrays that variables are assigned from."""
-
-    def add_update(self, update):
-        super().add_update(update)
-        # TensorFlow keeps copied arrays until it runs an operation.
-        tf.identity(0)
-
-
-def _check_hdf5(path):
-    try:
-        h5py.File(path).close()
-    except OSError as error:
-        raise ValueError(f"{path} is truncated or damaged ({error})") from None
-
-
-def _load_hugging_face(preset, loader, dtype, check):
-    cls, files = _backbone_class(preset, loader), TensorFiles(_weight_files(preset))
-    task, preprocessor_cls = _task_of(preset, loader.config)
-    with keras.StatelessScope() as scope:
-        with _complete(preset):
-            loader.config = config = FolderConfig(loader.config)
-            backbone = loader.load_backbone(cls, False, dtype=dtype, **config.backbone_options)
-        with empty_on_error(backbone.weights):
-            check(backbone)
-            backbone.adapted_options = config.adapted_options
-            config.check_known()
-            preprocessor = _preprocessor(preset, preprocessor_cls)
-            with _converting_loader(preset, files) as reader:
-                loader.converter.convert_weights(backbone, reader, config)
-                if cls is keras_hub.models.RobertaBackbone:
-                    _add_token_type(backbone, reader)
-            check_all_read(files, has_head=task in (_CAUSAL[0], _SEQ_2_SEQ[0]))
-        _keep_values(backbone, scope)
-    if task is None:
-        return backbone
-    return task.from_preset(preset, backbone=backbone, preprocessor=preprocessor)
-
-
-def _preprocessor(preset, cls):
-    if cls is None:
-        return None
-    path = _file(preset, "tokenizer.json")
-    try:
-        definition = {} if path is None else _json(path)
-        return adapted_preprocessor(cls.from_preset(preset), definition)
-    except Exception as error:  # Each tokenizer format raises different errors.
-        reason = str(error).splitlines()[:1]
+def _backbone_class(preset, loader):
+    cls = loader.check_backbone_class()
+    if issubclass(cls, AdaptedBackbone):
         raise ValueError(
-            f"{preset} has no readable tokenizer, which a task needs ({''.join(reason)})"
-        ) from None
-
-
-def _weight_files(preset):
-    index = _file(preset, INDEX)
-    with _complete(preset):
-        names = [WEIGHTS] if index is None else sorted({*_json(index)["weight_map"].values()})
-    found = [_file(preset, name) for name in names]
-    missing = [name for name, path in zip(names, found) if path is None]
-    if missing:
-        raise ValueError(f"{preset} has no weights: {', '.join(missing)} is missing")
-    return found
+            f"{preset} is already adapted. Load it with from_preset() and restore() it first"
+        )
+    check_class_known(cls)
+    return cls
 
 
 def _task_of(preset, config):
     """Returns the class of a task and of its preprocessor, or None for both for an encoder."""
-    modules = _file(preset, MODULES)
+    modules = _file(preset, "modules.json")
     if modules is not None:
         _check_modules(preset, json.loads(Path(modules).read_text(encoding="utf-8")))
         return _EMBEDDER
     name = (config.get("architectures") or [""])[0]
-    found = [classes for end, classes in TASKS_BY_NAME.items() if name.endswith(end)]
-    return found[0] if found else (None, None)
+    tasks = (classes for end, classes in TASKS_BY_NAME.items() if name.endswith(end))
+    return next(tasks, (None, None))
 
 
 def _check_modules(preset, modules):
@@ -293,6 +259,39 @@ def _check_modules(preset, modules):
         )
 
 
+def _preprocessor(preset, cls):
+    path = _file(preset, "tokenizer.json")
+    try:
+        definition = {} if path is None else _json(path)
+        return adapted_preprocessor(cls.from_preset(preset), definition)
+    except Exception as error:  # Each tokenizer format raises different errors.
+        reason = str(error).splitlines()[:1]
+        raise ValueError(
+            f"{preset} has no readable tokenizer, which a task needs ({''.join(reason)})"
+        ) from None
+
+
+# Files.
+
+
+def _file(preset, name):
+    """Returns the path of a file of a preset, downloaded if needed, or None if it is missing."""
+    try:
+        return preset_file(preset, name)
+    except FileNotFoundError:
+        return None
+
+
+def _json(path):
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: it holds no JSON object")
+    return content
+
+
 @contextlib.contextmanager
 def _complete(preset):
     """Converts errors about missing parts of a preset into one-line ValueErrors."""
@@ -304,8 +303,19 @@ def _complete(preset):
         raise ValueError(f"{preset} is incomplete: its JSON files lack {error}") from None
 
 
-def _converting_loader(preset, files):
-    class Loader(weight_loader()):
+def _weight_files(preset):
+    index = _file(preset, INDEX)
+    with _complete(preset):
+        names = [WEIGHTS] if index is None else sorted({*_json(index)["weight_map"].values()})
+    paths = [_file(preset, name) for name in names]
+    missing = [name for name, path in zip(names, paths) if path is None]
+    if missing:
+        raise ValueError(f"{preset} has no weights: {', '.join(missing)} is missing")
+    return paths
+
+
+def _reader(preset, files):
+    class Reader(weight_loader()):
         """Reads weights for KerasHub, whose own reader maps whole files and copies twice."""
 
         def get_tensor(self, hf_weight_key):
@@ -313,17 +323,17 @@ def _converting_loader(preset, files):
             return value.view(_Unrounded)
 
         def port_weight(self, keras_variable, hf_weight_key, hook_fn=None):
-            value, shape = self.get_tensor(hf_weight_key), list(keras_variable.shape)
-            found = value.shape
+            tensor, shape = self.get_tensor(hf_weight_key), list(keras_variable.shape)
+            value = tensor
             with contextlib.suppress(ValueError):  # NumPy's, if it cannot be reshaped.
-                value = value if hook_fn is None else hook_fn(value, shape)
+                value = tensor if hook_fn is None else hook_fn(tensor, shape)
             if list(value.shape) != shape:
                 raise ValueError(
-                    f"{hf_weight_key} has shape {found}, which does not match config.json"
+                    f"{hf_weight_key} has shape {tensor.shape}, which does not match config.json"
                 )
             keras_variable.assign(as_tensor(value, keras_variable.dtype))
 
-    return Loader(preset)
+    return Reader(preset)
 
 
 class _Unrounded(np.ndarray):
@@ -338,11 +348,3 @@ def _add_token_type(backbone, reader):
     positions = backbone.embeddings.position_embedding.position_embeddings
     added = reader.get_tensor("embeddings.token_type_embeddings.weight")[0]
     positions.assign(positions + as_tensor(added, positions.dtype))
-
-
-def _keep_values(model, scope):
-    """Initializes variables with the values that were assigned to them in a scope."""
-    for weight in model.weights:
-        value = scope.get_current_value(weight)
-        if value is not None:
-            begin_with(weight, functools.partial(tf.identity, value))

@@ -11,7 +11,6 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {
     "F64": np.float64,
     "F32": np.float32,

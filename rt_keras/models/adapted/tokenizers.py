@@ -15,12 +15,10 @@ import tokenizers
 
 from rt_keras.data.tokenizer import batch_of_strings, check_strings, filled
 from rt_keras.keras_internals import use_python_tokenizer
-from rt_keras.models.adapted import sentence_pieces
+from rt_keras.models.adapted import graph_tokens
 from rt_keras.models.adapted.architectures import adapted_class
 from rt_keras.models.adapted.backbones import BACKBONES
-from rt_keras.models.adapted.byte_pairs import LLAMA3_PATTERN, byte_pair_tokens
-from rt_keras.models.adapted.text_splits import refuse
-from rt_keras.models.adapted.word_pieces import word_piece_tokens
+from rt_keras.models.adapted.graph_tokens import LLAMA3_PATTERN
 
 ENTRIES = "normalizer", "pre_tokenizer", "decoder", "added_tokens", "model", "post_processor"
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -128,13 +126,13 @@ class BytePairs(OwnRules):
 
     def graph_tokens(self, rules, texts):
         """Converts strings `[batch]` to ragged tokens inside a graph."""
-        return byte_pair_tokens(self, rules, texts)
+        return graph_tokens.byte_pair_tokens(self, rules, texts)
 
     def detokenize(self, inputs):
         """Converts tokens to strings, as KerasHub's method does."""
         decoder = None if tf.executing_eagerly() else self.all_rules()["decoder"]
         if decoder is not None and decoder["type"] != "ByteLevel":
-            refuse("decoder", decoder)
+            graph_tokens.refuse("decoder", decoder)
         return super().detokenize(inputs)
 
 
@@ -186,7 +184,7 @@ class WordPieces(OwnRules):
 
     def graph_tokens(self, rules, texts):
         """Converts strings `[batch]` to ragged tokens inside a graph."""
-        return word_piece_tokens(self.pieces.tokenize, rules, texts)
+        return graph_tokens.word_piece_tokens(self.pieces.tokenize, rules, texts)
 
 
 class SentencePieces(OwnRules):
@@ -202,7 +200,7 @@ class SentencePieces(OwnRules):
 
     def family_rules(self):
         special = {*self.special_tokens, self.mask}.intersection(self.get_vocabulary())
-        added = self._added({*sentence_pieces.added_pieces(self.proto), *special})
+        added = self._added({*graph_tokens.added_pieces(self.proto), *special})
         splits = {"pre_tokenizer": {"type": "WhitespaceSplit"}} if self.mask else {}
         return {**dict.fromkeys(ENTRIES), "added_tokens": added, "model": {}, **splits}
 
@@ -228,11 +226,11 @@ class SentencePieces(OwnRules):
         self.pieces, given = None, self.proto
         # Scores of the other families are integers.
         if self.mask:
-            super().set_proto(sentence_pieces.with_round_scores(given))
+            super().set_proto(graph_tokens.with_round_scores(given))
             self.proto = given
         if "model" in json.loads(self.rules or "{}"):
             self._read_rules()
-            self.pieces = sentence_pieces.new_pieces(self.proto)
+            self.pieces = graph_tokens.new_pieces(self.proto)
         added = {token["content"]: token["id"] for token in self.all_rules()["added_tokens"]}
         names, ids = tf.constant([*added], tf.string), tf.constant([*added.values()], tf.int32)
         self.added_ids = tf.lookup.StaticHashTable(
@@ -248,7 +246,7 @@ class SentencePieces(OwnRules):
         """Converts strings `[batch]` to ragged tokens inside a graph."""
         # Not of this class.
         tables = super(OwnRules, self).tokenize, self.pieces, self.added_ids
-        return sentence_pieces.sentence_piece_tokens(*tables, rules, texts)
+        return graph_tokens.sentence_piece_tokens(*tables, rules, texts)
 
 
 class Llama3BytePairs(BytePairs):

@@ -4,12 +4,11 @@ import functools
 
 import keras
 
-from rt_keras.keras_internals import layers_of
+from rt_keras.keras_internals import begin_with, layers_of
 from rt_keras.layers import MultiHeadAttention
 from rt_keras.layers.split_heads import HeadConstraint
 from rt_keras.models.adapted.architectures import attention_layers, backbone_from_config
-from rt_keras.models.adapted.block_attention import DENSE, dense_of
-from rt_keras.models.adapted.deferred import begin_with
+from rt_keras.models.adapted.attention import DENSE, dense_of
 from rt_keras.models.adapted.positions import extended
 
 

@@ -9,7 +9,7 @@ import rt_keras
 from rt_keras.layers import ClusteredHeads, Heads
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.models.adapted.architectures import attention_layers
-from rt_keras.models.adapted.block_attention import window_of
+from rt_keras.models.adapted.attention import window_of
 from rt_keras.models.shared_blocks import what_differs
 from tests.models.adapted.checks import make_backbone, make_inputs, outputs_of
 from tests.models.adapted.llama_folder import write_llama

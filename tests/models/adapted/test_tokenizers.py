@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 import rt_keras
 from rt_keras.layers import FullHeads
-from rt_keras.models.adapted.byte_pairs import LLAMA3_PATTERN
+from rt_keras.models.adapted.graph_tokens import LLAMA3_PATTERN
 from rt_keras.models.adapted.tokenizers import adapted_tokenizer
 from rt_keras.serving.served_tokenizer import served_tokenizer
 from tests.models.adapted.llama_folder import sentence_piece
