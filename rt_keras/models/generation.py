@@ -257,20 +257,6 @@ def read_chunks(read, tokens, counts, cache, chunk_size):
     return tf.while_loop(lambda start, _: start < last, read_chunk, (0, cache))[1]
 
 
-def pad_length(x, length):
-    """Pads axis 1 with zeros at the end.
-
-    Args:
-        x: `[batch, n, ...]`.
-        length: int or scalar tensor, at least n.
-
-    Returns:
-        `[batch, length, ...]`.
-    """
-    after = length - tf.shape(x)[1]
-    return tf.pad(x, [[0, 0], [0, after]] + [[0, 0]] * (x.shape.rank - 2))
-
-
 def written_tokens(tokens, prompt_mask, stop_token_ids=None):
     """Computes the mask of tokens up to and including the first stop token after the prompt.
 

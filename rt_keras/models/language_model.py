@@ -8,7 +8,6 @@ import tensorflow as tf
 from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.models.generation import (
     bucket,
-    pad_length,
     shortest_prompt,
     written_tokens,
 )
@@ -244,7 +243,9 @@ class LanguageModel(Loadable, ChunkedLoss):
         max_length = size(prompt, 1)
         prompt = prompt[:, : first if prefill_length is None else prefill_length]
         hidden, cache = self.prefill(prompt, *encoded, first - 1, max_length)
-        return pad_length(hidden, max_length), cache
+        # [batch, prefill_length, hidden_dim] -> [batch, max_length, hidden_dim]
+        padding = max_length - tf.shape(hidden)[1]
+        return tf.pad(hidden, [[0, 0], [0, padding], [0, 0]]), cache
 
     def _decode_known(self, tokens, count, encoded):
         """Computes the hidden states of sequences of which `count` tokens are known."""

@@ -1,34 +1,10 @@
-"""Base class of the text preprocessors, for the tokenizers of `rt_keras.data`."""
+"""Checks of tokenizers and backbones, for the preprocessors and tasks."""
 
 from rt_keras import data
-from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
 
 # All are imported here, so that Keras can load presets with any of them by name.
 TOKENIZERS = [getattr(data, name) for name in data.__all__ if name.endswith("Tokenizer")]
-
-
-class TextPreprocessor:
-    """Mixin of preprocessors for any tokenizer of `rt_keras.data`.
-
-    List it before KerasHub's base class.
-
-    Args:
-        tokenizer: a tokenizer of `rt_keras.data`.
-        **kwargs: arguments of KerasHub's preprocessor. Those that end in "_length" must be at least
-            1.
-
-    Raises:
-        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
-        ValueError: if a length is less than 1.
-    """
-
-    tokenizer_cls = TextTokenizer
-
-    def __init__(self, tokenizer, **kwargs):
-        check_tokenizer(tokenizer)
-        check_at_least_one(**{name: x for name, x in kwargs.items() if name.endswith("_length")})
-        super().__init__(tokenizer, **kwargs)
 
 
 def check_tokenizer(tokenizer):

@@ -140,22 +140,3 @@ def test_a_wrong_size_is_refused():
 def test_losses_and_metrics_that_need_logits_are_refused(options, word):
     with pytest.raises(ValueError, match=word):
         make_model(loss_chunk_size=7).compile("sgd", **options)
-
-
-@pytest.mark.weekly
-def test_options_that_save_memory_learn_the_same_with_xla():
-    strategy = tf.distribute.get_strategy()
-    found = fitted(strategy, 7, jit_compile=True, remat=True)
-    for a, b in zip(found, fitted(strategy, None), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-def fitted(strategy, size, jit_compile=False, **changes):
-    """The loss and the weights after a step; `test_replicas.py` compares them."""
-    with strategy.scope():
-        model = make_model(size, head_groups=checks.groups(commitment_weight=0.0), **changes)
-        model.compile(keras.optimizers.SGD(0.1), jit_compile=jit_compile)
-    batch = checks.inputs(TOKENS), LABELS, WEIGHTS
-    loss = model.fit(tf.data.Dataset.from_tensors(batch), verbose=0).history["loss"]
-    weights = [x for x in model.weights if x.name != "member_samples"]
-    return [loss, *(np.asarray(x).tolist() for x in weights)]

@@ -51,20 +51,6 @@ def test_logits_losses_and_caches_are_those_of_each_document(options):
     np.testing.assert_allclose(hidden[:, 0], expected, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_a_model_is_trained_as_on_each_document():
-    models = [model([LocalRoutingHeads(2, 4, 4, 4), StridedHeads(2, 4)]) for _ in range(2)]
-    alone = {name: in_rows(x) for name, x in INPUTS.items()}
-    for lm in models:
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-        lm.compile(optimizer=keras.optimizers.SGD(0.01), loss=loss, weighted_metrics=[])
-    packed = models[0].fit({**INPUTS, "segment_ids": DOCUMENTS}, IDS, verbose=0)
-    rows = models[1].fit(alone, in_rows(IDS), sample_weight=alone["padding_mask"], verbose=0)
-    assert packed.history["loss"] == pytest.approx(rows.history["loss"], rel=1e-5)
-    for found, expected in zip(models[0].trainable_weights, models[1].trainable_weights):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 def test_positions_replace_those_of_embeddings():
     lm = model([StridedHeads(2, 4)], max_sequence_length=21)
     places = np.broadcast_to(np.arange(21), IDS.shape)

@@ -9,14 +9,12 @@ from keras_hub.src.models.llama.llama_layernorm import LlamaLayerNorm
 
 from rt_keras.layers import LocalHeads, TransformerBlock
 from rt_keras.models import RoutingTransformerCausalLM
-from rt_keras.serving import export_saved_model
 from tests.layers.checks import close, random
 from tests.models import checks
 from tests.models.causal_lm.test_causal_lm import decoded
 from tests.models.image import test_image_backbone
 from tests.models.seq_2_seq import test_seq_2_seq_backbone
 from tests.models.speech import test_speech_backbone
-from tests.serving import served
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -113,60 +111,6 @@ def test_a_language_model_trains_decodes_and_is_saved(name, tmp_path):
     assert checks.largest_difference(other(x), model(x)) > 1e-3
     other.load_weights(tmp_path / "model.weights.h5")
     checks.same(other(x), model(x))
-
-
-def in_training(remat, **options):
-    """Output, losses, gradients and variables of a training call of a block."""
-    keras.utils.set_random_seed(0)
-    block = TransformerBlock(
-        heads(), normalization=layers.BatchNormalization(), remat=remat, **options
-    )
-    x, mask = tf.constant(random(2, 9, WIDTH)), np.arange(9) < [[9], [6]]
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        output = block(x, padding_mask=mask, use_causal_mask=True, training=True)
-        loss = tf.reduce_sum(tf.sin(output)) + tf.add_n(block.losses)
-    weights = [variable.value for variable in block.trainable_variables]
-    return output, block.losses, tape.gradient(loss, [x, *weights]), block.variables
-
-
-def test_recomputed_layers_have_the_same_dropout_losses_and_state():
-    expected = in_training(False, feed_forward=Experts(6, rate=0.5))
-    checks.same(in_training(True, feed_forward=Experts(6, rate=0.5)), expected, 1e-5)
-    (loss,) = expected[1]
-    assert float(loss) > 0.1
-    state = [x for x in expected[3] if x.name in ("moving_mean", "seed_generator_state")]
-    assert len(state) == 3 and all(np.any(x) for x in state)
-
-
-@pytest.mark.slow
-def test_the_loss_and_the_state_of_a_layer_reach_a_step_with_xla():
-    found = []
-    for rate in (0.0, 1.0):
-        regularization = layers.ActivityRegularization(l2=rate)
-        layer = network(layers.BatchNormalization(), regularization)
-        model = make_model(feed_forward=layer, intermediate_dim=None, remat=True, num_layers=1)
-        model.compile("sgd", LOSS, jit_compile=True)
-        x = checks.inputs(checks.random_tokens(2, 9))
-        found.append(model.fit(x, x["token_ids"], verbose=0).history["loss"][0])
-        norm = model.backbone.transformer_blocks[0].feed_forward.layers[1]
-        assert np.any(np.asarray(norm.moving_mean))
-    assert found[1] > found[0] + 1e-3
-
-
-@pytest.mark.slow
-def test_an_exported_model_scores_and_generates(tmp_path):
-    sizes = {"hidden_dim": WIDTH, "num_layers": 2}
-    model = served.make_model(**LAYERS["own"], **sizes, head_groups=heads())
-    model.compile(sampler="greedy", jit_compile=False)
-    loaded = served.Served(export_saved_model(model, tmp_path / "model", max_length=32))
-    ids = np.array([[1, 5, 6, 7]])
-    logits = model({"token_ids": ids, "padding_mask": np.ones_like(ids)})
-    expected = tf.gather(tf.nn.log_softmax(logits[0, :-1]), ids[0, 1:], batch_dims=1)
-    found = loaded.ask("score", ids=ids[:, 1:])["log_probabilities"][0]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    texts = loaded.texts(prompts=["ab"], top_k=1)
-    assert texts == [model.generate("ab", max_length=15)]
 
 
 def test_a_layer_gets_the_padding_mask():

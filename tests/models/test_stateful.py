@@ -14,8 +14,10 @@ TOKENS = checks.random_tokens(2, 40)
 OF_KEYS = LocalRoutingHeads(2, 4, 2, 4, routed_key="key")
 
 
-def make_model(**changes):
-    return RoutingTransformerCausalLM(checks.make_backbone(**changes))
+def make_model(loss_chunk_size=None, **changes):
+    return RoutingTransformerCausalLM(
+        checks.make_backbone(**changes), loss_chunk_size=loss_chunk_size
+    )
 
 
 def compiled(model, **options):
@@ -87,22 +89,6 @@ def test_training_resumes_from_the_state():
     model.step_outputs({**batches[1], "token_ids": tokens}, None, training=False)
     assert kept["position"].numpy().tolist() == [32, 24]
     assert np.all([np.all(np.isfinite(x)) for x in model.state_variables])
-
-
-@pytest.mark.weekly
-def test_training_with_a_state_compiled_by_xla():
-    backbone = checks.make_backbone(dropout=0.1, num_layers=1)
-    model = compiled(RoutingTransformerCausalLM(backbone, loss_chunk_size=5), jit_compile=True)
-    model.make_stateful(2)
-    losses = []
-    for number in range(4):
-        chunk = slice(8 * number, 8 * number + 8)
-        batch = {**checks.inputs(TOKENS[:, chunk]), "reset_states": np.array([number == 0] * 2)}
-        losses.append(float(model.train_on_batch(batch, TOKENS[:, chunk])[0]))
-    assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
-    # Statistics are collected.
-    for heads in checks.routing_heads(model.backbone):
-        assert float(tf.reduce_sum(heads.member_counts)) > 0
 
 
 @pytest.mark.parametrize(

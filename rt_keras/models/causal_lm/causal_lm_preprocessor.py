@@ -8,13 +8,11 @@ from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.generation import check_texts, no_tokens
-from rt_keras.models.text_preprocessor import TextPreprocessor
+from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLMPreprocessor(
-    TextPreprocessor, keras_hub.models.CausalLMPreprocessor
-):
+class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
     """KerasHub's preprocessor of causal language models, for any tokenizer of `rt_keras.data`.
 
     A sequence consists of end of text, the tokens of a text, and end of text. It is truncated or
@@ -53,8 +51,11 @@ class RoutingTransformerCausalLMPreprocessor(
     """
 
     backbone_cls = RoutingTransformerBackbone
+    tokenizer_cls = TextTokenizer
 
     def __init__(self, tokenizer, sequence_length=1024, **kwargs):
+        check_tokenizer(tokenizer)
+        check_at_least_one(sequence_length=sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
     def generate_preprocess(self, x, sequence_length=None):

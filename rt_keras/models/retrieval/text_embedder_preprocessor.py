@@ -3,14 +3,14 @@
 import keras
 import keras_hub
 
+from rt_keras.data.batches import check_at_least_one
+from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models.retrieval.encoder_backbone import RoutingTransformerEncoderBackbone
-from rt_keras.models.text_preprocessor import TextPreprocessor
+from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerTextEmbedderPreprocessor(
-    TextPreprocessor, keras_hub.models.TextEmbedderPreprocessor
-):
+class RoutingTransformerTextEmbedderPreprocessor(keras_hub.models.TextEmbedderPreprocessor):
     """KerasHub's preprocessor of text embedders, for any tokenizer of `rt_keras.data`.
 
     A sequence consists of end of text, the tokens of a text, and end of text. It is truncated or
@@ -43,8 +43,11 @@ class RoutingTransformerTextEmbedderPreprocessor(
     """
 
     backbone_cls = RoutingTransformerEncoderBackbone
+    tokenizer_cls = TextTokenizer
 
     def __init__(self, tokenizer, sequence_length=512, truncate="round_robin", **kwargs):
+        check_tokenizer(tokenizer)
+        check_at_least_one(sequence_length=sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
 
     def build(self, input_shape):

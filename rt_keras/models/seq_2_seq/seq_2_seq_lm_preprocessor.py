@@ -5,16 +5,15 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
+from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
 from rt_keras.models.generation import check_texts, no_tokens
 from rt_keras.models.seq_2_seq.seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
-from rt_keras.models.text_preprocessor import TextPreprocessor
+from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSeq2SeqLMPreprocessor(
-    TextPreprocessor, keras_hub.models.Seq2SeqLMPreprocessor
-):
+class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreprocessor):
     """KerasHub's preprocessor of encoder-decoders, for any tokenizer of `rt_keras.data`.
 
     Both sequences consist of end of text, the tokens of a text, and end of text. They are truncated
@@ -48,10 +47,16 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
     """
 
     backbone_cls = RoutingTransformerSeq2SeqBackbone
+    tokenizer_cls = TextTokenizer
 
     def __init__(
         self, tokenizer, encoder_sequence_length=1024, decoder_sequence_length=1024, **kwargs
     ):
+        check_tokenizer(tokenizer)
+        check_at_least_one(
+            encoder_sequence_length=encoder_sequence_length,
+            decoder_sequence_length=decoder_sequence_length,
+        )
         super().__init__(
             tokenizer,
             encoder_sequence_length=encoder_sequence_length,

@@ -56,20 +56,6 @@ def test_logits_are_those_of_the_tied_embedding(model):
     assert make_model(dtype="mixed_bfloat16", num_layers=1)(inputs).dtype == "float32"
 
 
-@pytest.mark.parametrize("lengths", [[9, 0, 4], [0, 0, 0]])
-def test_rows_of_padding_are_finite(lengths):
-    groups = [*mixed(), RoutingHeads(1, 3, 4, assignment="balanced")]
-    model = make_model(num_layers=1, head_groups=groups, key_dim=4)
-    inputs = checks.inputs(checks.random_tokens(3, 9), lengths)
-    weights = inputs["padding_mask"].astype("float32")
-    with tf.GradientTape() as tape:
-        logits = model(inputs, training=True)
-        loss = model.compute_loss(inputs, inputs["token_ids"], logits, weights)
-    gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-    for tensor in (logits, loss, *gradients):
-        assert np.all(np.isfinite(tf.convert_to_tensor(tensor)))
-
-
 # Files.
 
 
@@ -79,16 +65,6 @@ def test_a_file_and_a_preset_keep_the_model(text_model, tmp_path):
     loaded = checks.check_files(text_model, lambda model: model(inputs), tmp_path, cls=cls)
     assert type(loaded.preprocessor) is Preprocessor
     assert loaded.preprocessor.sequence_length == 8 and loaded.loss_chunk_size == 7
-
-
-@pytest.mark.slow
-def test_an_exported_model_serves_any_length(model, tmp_path):
-    model.export(tmp_path / "model", verbose=False)
-    loaded = tf.saved_model.load(tmp_path / "model")
-    for length in (5, 12):
-        inputs = checks.inputs(checks.random_tokens(2, length), lengths=[length, 3])
-        found = loaded.serve({name: tf.constant(x) for name, x in inputs.items()})
-        assert checks.largest_difference(found, model(inputs)) <= 1e-5
 
 
 # Generation.
@@ -148,22 +124,6 @@ def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):
     found = writer.generate(tokens, stop_token_ids=[continuations[0][1]])
     assert found["token_ids"][0, :2].tolist() == continuations[0][:2]
     assert found["padding_mask"][0].tolist() == [True, True] + [False] * 7
-
-
-@pytest.mark.slow
-def test_text_follows_end_of_text_and_its_prompt_can_be_stripped(text_model):
-    tokenizer = text_model.preprocessor.tokenizer
-    end, texts = tokenizer.end_token_id, []
-    for prompt in ("", "ab"):
-        tokens = [end, *map(int, tokenizer(prompt))]
-        expected = greedy(text_model, tokens, 8)
-        new = expected[len(tokens) :]
-        if end in new:
-            expected = expected[: len(tokens) + new.index(end)]
-        expected = bytes(token - 2 for token in expected if token > 1)
-        texts.append(expected.decode("utf-8", errors="replace"))
-        assert text_model.generate(prompt) == texts[-1]
-    assert text_model.generate(["", "ab"], strip_prompt=True) == [texts[0], texts[1][2:]]
 
 
 # Decoding with a cache.
@@ -235,24 +195,6 @@ def test_samplers_get_the_same_logits_as_with_recomputation(writer, prompts, sam
     assert found == generate(prompts)
     if sampler == "top p":
         assert len(set(found[0])) > 3
-
-
-@pytest.mark.slow
-def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
-    model = make_model(num_layers=1, head_groups=[LocalHeads(1, 4)])
-    model.compile(sampler="greedy", jit_compile=False)
-    lengths = []
-    prefill = model.prefill
-
-    def counted(token_ids, *args):
-        lengths.append(token_ids.shape[1])
-        return prefill(token_ids, *args)
-
-    monkeypatch.setattr(model, "prefill", counted)
-    tokens = checks.random_tokens(2, 140)
-    for shortest, traced in ((1, [64]), (64, [64]), (65, [64, 128]), (129, [64, 128, 256])):
-        model.generate(checks.inputs(tokens, [shortest, 139]), stop_token_ids=None)
-        assert lengths == traced
 
 
 @pytest.mark.slow

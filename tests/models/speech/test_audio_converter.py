@@ -1,6 +1,5 @@
 import math
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -70,26 +69,6 @@ def test_padding_changes_no_frame():
         assert not np.any(found[frames:])
         if count:
             close(found[:frames], converter(row[None, :count])[0][0], 1e-5)
-
-
-def test_in_a_function_for_any_length():
-    converter = RoutingTransformerAudioConverter(8)
-    specs = tf.TensorSpec([None, None]), tf.TensorSpec([None], tf.int32)
-    function = tf.function(converter, input_signature=specs)
-    for count in (300, 1000):
-        samples, counts = tf.constant(noise(2, count)), tf.constant([count, 100])
-        for found, expected in zip(function(samples, counts), converter(samples, counts)):
-            close(tf.cast(found, tf.float32), np.asarray(expected, "float32"), 1e-5)
-
-
-def test_config_makes_an_equal_one():
-    converter = RoutingTransformerAudioConverter(8, name="features")
-    config = keras.saving.serialize_keras_object(converter)
-    copy = keras.saving.deserialize_keras_object(config)
-    assert keras.saving.serialize_keras_object(copy) == config
-    samples = noise(1, 800)
-    np.testing.assert_array_equal(copy(samples)[0], converter(samples)[0])
-    assert copy.audio_shape() == (None, 8)
 
 
 def test_bad_arguments():
