@@ -78,6 +78,8 @@ def test_training_resumes_from_the_state():
     names = {weight.path for weight in model.weights}
     model.train_on_batch(batches[1], TOKENS[:, 8:16])
     assert kept["position"].numpy().tolist() == [32, 16]
+    # Statistics of the centroids are collected.
+    assert np.any(checks.routing_heads(model.backbone)[0].member_counts)
     # A batch without "reset_states", such as a validation batch, does not use the state.
     model.test_on_batch(checks.inputs(TOKENS), TOKENS)
     assert kept["position"].numpy().tolist() == [32, 16]
