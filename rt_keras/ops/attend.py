@@ -217,6 +217,16 @@ def _step_bias(query, relative_embeddings, distance, causal):
     return tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
 
 
+def no_attention(query, value):
+    """Returns the output and the logsumexp of queries `[batch, heads, length, depth]` without keys.
+
+    The output is zeros, `[batch, heads, length, value_depth]`, in the dtype of `value`.
+    """
+    shape, dtype = sizes(query)[:3], accumulation_dtype(query.dtype)
+    output = tf.zeros([*shape, size(value, 3)], value.dtype)
+    return output, tf.fill(shape, tf.constant(MASKED, dtype))
+
+
 def without_padding(output, logsumexp, query_mask):
     """Replaces what padding attends to by what a query without keys does; see `attend`."""
     real = tf.cast(query_mask, tf.bool)[:, None]

@@ -3,11 +3,11 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import (
-    MASKED,
     accumulation_dtype,
     attend,
     attend_step,
     merge_sets,
+    no_attention,
 )
 from rt_keras.ops.blocks import (
     ceil_div,
@@ -379,11 +379,12 @@ def full_chunk(
         attended = attend_keys(0, room)
     else:
         filled = tf.minimum(tf.reduce_max(position + count), room)
-        attended = _over_keys(attend_keys, query, value.shape[3], room, filled, dropout, seed)
+        nothing = no_attention(query, value)
+        attended = _over_keys(attend_keys, nothing, room, filled, dropout, seed)
     return attended if return_logsumexp else attended[0], cache
 
 
-def _over_keys(attend_keys, query, value_depth, room, filled, dropout, seed):
+def _over_keys(attend_keys, nothing, room, filled, dropout, seed):
     """Computes attention to the first `filled` keys, `KEYS_AT_ONCE` after the other."""
     blocks = ceil_div(room, KEYS_AT_ONCE)
     seeds = tf.random.split(seed, blocks) if dropout else None
@@ -396,11 +397,6 @@ def _over_keys(attend_keys, query, value_depth, room, filled, dropout, seed):
         block = attend_keys(first, KEYS_AT_ONCE, start, block_seed)
         return number + 1, *merge_sets(attended, block, return_logsumexp=True)
 
-    shape = sizes(query)[:3]
-    nothing = (
-        tf.zeros([*shape, value_depth], query.dtype),
-        tf.fill(shape, tf.constant(MASKED, accumulation_dtype(query.dtype))),
-    )
     _, *attended = tf.while_loop(
         lambda number, *_: number * KEYS_AT_ONCE < filled,
         attend_block,

@@ -8,8 +8,8 @@ from rt_keras.ops import selected_blocks_attention
 from rt_keras.ops.content_blocks import attend as selected_blocks
 from rt_keras.ops.content_blocks import select as block_selection
 from rt_keras.ops.content_blocks import tiles as block_tiles
-from rt_keras.ops.content_blocks.order import POWER_ITERATIONS, START_ANGLE, content_order
-from rt_keras.ops.content_blocks.select import FADE, LOG_OF_NOTHING, NODE_SIZE
+from rt_keras.ops.content_blocks.attend import naive_selected_blocks
+from rt_keras.ops.content_blocks.order import content_order
 from tests.ops import checks
 from tests.ops.cases import with_two_key_heads
 
@@ -54,124 +54,10 @@ def attention(**arguments):
     return selected_blocks_attention(**arguments)[0]
 
 
-def blocks_of(key, real, block_size, segment_size, by_content):
-    """Returns the positions of the keys of each block of each segment."""
-    blocks = []
-    for start in range(0, len(real), segment_size):
-        own = list(range(start, start + segment_size))
-        order = by_halves(key, own, real, block_size) if by_content else own
-        order = [i for i in order if real[i]]
-        blocks += [order[i : i + block_size] for i in range(0, segment_size, block_size)]
-    return blocks
-
-
-def by_halves(key, own, real, block_size):
-    """Returns positions of a segment in the order of blocks, with masked ones last."""
-    parts = [own]
-    while len(parts[0]) > block_size:
-        split = []
-        for part in parts:
-            counts = [i for i in part if real[i]]
-            rest = [i for i in part if not real[i]]
-            if counts:
-                mean = np.mean([key[i] for i in counts], axis=0)
-                centered = {i: key[i] - mean for i in counts}
-                axis = sum(np.cos(START_ANGLE * (i - own[0])) * centered[i] for i in counts)
-                for _ in range(POWER_ITERATIONS):
-                    axis = sum((centered[i] @ axis) * centered[i] for i in counts)
-                    norm = np.linalg.norm(axis)
-                    axis = axis / norm if norm > 0 else axis
-                counts = sorted(counts, key=lambda i: centered[i] @ axis)
-            order = counts + rest
-            split += [order[: len(part) // 2], order[len(part) // 2 :]]
-        parts = split
-    return [i for part in parts for i in part]
-
-
-def score_of(x, keys, deviation_weight):
-    return x @ keys.mean(0) + deviation_weight * np.sqrt(x**2 @ keys.var(0))
-
-
-def loop(
-    query,
-    key,
-    value,
-    block_size,
-    num_blocks,
-    segment_size,
-    window,
-    by_content=True,
-    deviation_weight=1.0,
-    num_nodes=None,
-    num_first_tokens=0,
-    memory_length=None,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    chosen_by=None,
-):
-    """Computes attention without gradients through the choice by the vectors of `chosen_by`."""
-    chosen_by = chosen_by or {"query": query, "key": key}
-    batch, heads, length, depth = query.shape
-    output = np.zeros([*query.shape[:3], value.shape[3]])
-    segments = -(-length // segment_size)
-    window_size, look_back = window
-    for b, h in np.ndindex(batch, heads):
-        of_head = h * key.shape[1] // heads
-        keys, own_keys = np.zeros([2, segments * segment_size, depth])
-        keys[:length], own_keys[:length] = chosen_by["key"][b, of_head], key[b, of_head]
-        real = np.arange(len(keys)) >= num_first_tokens
-        real &= np.arange(len(keys)) < length
-        if key_mask is not None:
-            real[:length] &= key_mask[b]
-        blocks = blocks_of(keys, real, block_size, segment_size, by_content)
-        for i in range(length):
-            if query_mask is not None and not query_mask[b, i]:
-                continue
-            own = i // window_size
-            before = max(own - look_back, 0) * window_size // block_size
-            after = (own + look_back + 1) * window_size // block_size
-            first = 0 if memory_length is None else before - memory_length // block_size
-            x = chosen_by["query"][b, h, i] / np.sqrt(depth)
-            allowed = [
-                g for g in range(len(blocks)) if first <= g < before or (not causal and g >= after)
-            ]
-            if num_nodes is not None:
-                score = {}
-                for node in {g // NODE_SIZE for g in allowed}:
-                    own = range(node * NODE_SIZE, (node + 1) * NODE_SIZE)
-                    members = [j for g in own for j in blocks[g]]
-                    if members:
-                        score[node] = score_of(x, keys[members], deviation_weight)
-                of_nodes = largest(score, num_nodes)
-                allowed = [g for g in allowed if g // NODE_SIZE in of_nodes]
-            else:
-                of_nodes = dict.fromkeys({g // NODE_SIZE for g in allowed}, 0.0)
-            score = {
-                g: score_of(x, keys[blocks[g]], deviation_weight) + of_nodes[g // NODE_SIZE]
-                for g in allowed
-                if blocks[g]
-            }
-            chosen = largest(score, num_blocks)
-            seen = [j for g in chosen for j in blocks[g]]
-            if seen:
-                of_keys = [chosen[g] + of_nodes[g // NODE_SIZE] for g in chosen for _ in blocks[g]]
-                weights = np.exp(own_keys[seen] @ query[b, h, i] / np.sqrt(depth) + of_keys)
-                output[b, h, i] = weights @ value[b, of_head, seen] / weights.sum()
-    return output
-
-
 def holds(inputs, **options):
-    equation = functools.partial(loop, chosen_by=inputs)
+    by = inputs["query"], inputs["key"]
+    equation = functools.partial(naive_selected_blocks, selected_by=by)
     checks.holds(attention, equation, inputs, **options)
-
-
-def largest(score, count):
-    """Returns the logs of the weights of the largest scores."""
-    ordered = sorted(score, key=lambda g: -score[g])
-    left_out = score[ordered[count]] if count < len(ordered) else -np.inf
-    weights = {g: np.clip((score[g] - left_out) / FADE, 0, 1) for g in ordered[:count]}
-    return {g: np.log(weight) if weight else LOG_OF_NOTHING for g, weight in weights.items()}
 
 
 PADDING = [None, "left", "right", "scattered"]
@@ -217,7 +103,9 @@ def test_lower_precision(dtype, atol):
     # All blocks are read, so that rounding cannot change which.
     options = {**CASES["more blocks than there are"], "by_content": False, "causal": True}
     inputs = checks.arrays(29, batch=1)
-    checks.holds_in_lower_precision(attention, loop, inputs, dtype, atol, **options)
+    checks.holds_in_lower_precision(
+        attention, naive_selected_blocks, inputs, dtype, atol, **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -274,7 +162,7 @@ def test_gradients_of_tiles_are_summed_in_float32():
     rows = tf.ones([2, 1], tf.bfloat16)
     with tf.GradientTape() as tape:
         tape.watch(rows)
-        found = block_tiles._gather_rows(rows, tf.ones([2, 300], tf.int32))
+        found = block_tiles.gather_summed(rows, tf.ones([2, 300], tf.int32))
     gradient = tape.gradient(found, rows)
     assert gradient.dtype == tf.bfloat16
     np.testing.assert_array_equal(tf.cast(gradient, tf.float32), [[0], [600]])

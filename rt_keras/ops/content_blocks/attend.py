@@ -1,40 +1,115 @@
 """Attention to the blocks of keys with the highest scores, outside the window of a query."""
 
-from typing import NamedTuple
+import math
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.keras_internals import is_training
-from rt_keras.ops.attend import accumulation_dtype, attend, without_padding
+from rt_keras.ops.attend import accumulation_dtype, attend, no_attention, without_padding
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, smaller
-from rt_keras.ops.content_blocks.masked import attend_to_masked, no_attention
-from rt_keras.ops.content_blocks.order import content_order
+from rt_keras.ops.content_blocks.masked import attend_to_masked
+from rt_keras.ops.content_blocks.order import content_order, naive_content_order
 from rt_keras.ops.content_blocks.select import (
+    FADE,
     GATHERED_AT_ONCE,
-    node_summaries,
+    LOG_OF_NOTHING,
+    NODE_SIZE,
+    Blocks,
+    Reach,
+    Selection,
     over_queries,
     select_blocks,
 )
-from rt_keras.ops.content_blocks.tiles import attend_in_tiles, pays
+from rt_keras.ops.content_blocks.tiles import attend_by_tiles, tiling_is_faster
 from rt_keras.ops.devices import runs_on_cpu_kernels
+from rt_keras.ops.naive import naive_logits, naive_softmax
 
 # Up to this number of keys, a CPU takes less time to multiply a query by all of them by kernels of
 # TensorFlow than to gather the selected ones by a program of XLA, whose gradient is slow.
 MOST_MASKED_KEYS, MOST_MASKED_KEYS_IN_TRAINING = 2048, 6144
 
 
-class Reach(NamedTuple):
-    """Bounds of the blocks that queries may select, int `[batch or 1, length]`.
+def naive_selected_blocks(
+    query,
+    key,
+    value,
+    *,
+    block_size,
+    num_blocks,
+    segment_size,
+    window,
+    by_content=True,
+    deviation_weight=1.0,
+    num_nodes=None,
+    num_first_tokens=0,
+    memory_length=None,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    selected_by=None,
+):
+    """Computes `selected_blocks_attention` by its equation, in NumPy.
 
-    Attributes:
-        before: queries may select blocks before this one.
-        after: queries may also select blocks from this one on.
-        first: queries may not select blocks before this one. None for no such bound.
+    `selected_by` is a pair of the queries and keys that select blocks: without a gradient through
+    them, they may be others.
     """
+    key, value = (np.repeat(x, query.shape[1] // x.shape[1], axis=1) for x in (key, value))
+    queries, keys = selected_by or (query, key)
+    keys = np.repeat(keys, query.shape[1] // keys.shape[1], axis=1)
+    batch, heads, length, depth = query.shape
+    per_window, bias = window[0] // block_size, np.full([batch, heads, length, length], -np.inf)
+    for b, h in np.ndindex(batch, heads):
+        real = np.arange(length) >= num_first_tokens
+        real &= True if key_mask is None else key_mask[b]
+        blocks = _naive_blocks(keys[b, h], real, block_size, segment_size, by_content)
 
-    before: tf.Tensor
-    after: tf.Tensor
-    first: tf.Tensor | None = None
+        def summary(x, members, deviation_weight=deviation_weight, keys=keys[b, h]):
+            mean, variance = keys[members].mean(axis=0), keys[members].var(axis=0)
+            return x @ mean + deviation_weight * np.sqrt(x**2 @ variance)
+
+        for i in range(length):
+            if query_mask is not None and not query_mask[b, i]:
+                continue
+            x, own = queries[b, h, i] / math.sqrt(depth), i // window[0]
+            before, after = ((own + n) * per_window for n in (-window[1], window[1] + 1))
+            first = -np.inf if memory_length is None else before - memory_length // block_size
+            allowed = [g for g in range(len(blocks)) if blocks[g]]
+            allowed = [g for g in allowed if first <= g < before or (not causal and g >= after)]
+            nodes = {g // NODE_SIZE: 0.0 for g in allowed}
+            if num_nodes is not None:
+                for n in nodes:
+                    nodes[n] = summary(x, sum(blocks[n * NODE_SIZE : (n + 1) * NODE_SIZE], []))
+                nodes = _naive_weights(nodes, num_nodes)
+            weights = {
+                g: summary(x, blocks[g]) + nodes[g // NODE_SIZE]
+                for g in allowed
+                if g // NODE_SIZE in nodes
+            }
+            for g, weight in _naive_weights(weights, num_blocks).items():
+                bias[b, h, i, blocks[g]] = weight + nodes[g // NODE_SIZE]
+    return naive_softmax(naive_logits(query, key) + bias, bias > -np.inf) @ value
+
+
+def _naive_blocks(key, real, block_size, segment_size, by_content):
+    """Returns the positions of the keys in each block of each segment."""
+    blocks = []
+    for start in range(0, len(key), segment_size):
+        places = np.arange(start, start + segment_size)
+        if by_content:
+            places = naive_content_order(key, real, places, block_size)
+        # Those that are not real come last, and belong to no block.
+        places = [j for j in places if j < len(key) and real[j]]
+        blocks += [places[g : g + block_size] for g in range(0, segment_size, block_size)]
+    return blocks
+
+
+def _naive_weights(scores, count):
+    """Returns the logs of the weights of the largest scores, which fade close to the next."""
+    ordered = sorted(scores, key=lambda g: -scores[g])
+    next_largest = scores[ordered[count]] if count < len(ordered) else -np.inf
+    weights = {g: np.clip((scores[g] - next_largest) / FADE, 0, 1) for g in ordered[:count]}
+    return {g: np.log(weight) if weight else LOG_OF_NOTHING for g, weight in weights.items()}
 
 
 def selected_blocks_attention(
@@ -129,41 +204,41 @@ def selected_blocks_attention(
         )
     length = size(key, 2)
     places = ceil_div(length, segment_size) * segment_size
-    real = not_first(places, num_first_tokens) & (tf.range(places) < length)
+    real = are_not_first(places, num_first_tokens) & (tf.range(places) < length)
     if key_mask is not None:
         real &= pad_axis(tf.cast(key_mask, tf.bool), 1, 0, places - length)
     key, value = (pad_axis(x, 2, 0, places - length) for x in (key, value))
     order = order_of_segments(key, real, block_size, segment_size, by_content)
+    key, value = in_order(key, order), in_order(value, order)
     counts = counts_of_blocks(real, block_size, segment_size)
-    blocks = {"key": in_order(key, order), "value": in_order(value, order)}
-    blocks |= summaries(blocks["key"], counts, block_size)
-    if num_nodes is not None:
-        blocks |= node_summaries(blocks["mean"], blocks["variance"], counts)
-    options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
-    bounds = window, block_size, causal, memory_length
-    found = _attend_outside_of_windows(query, blocks, bounds, options)
-    return found if query_mask is None else without_padding(*found, query_mask)
+    summaries = summarize(key, counts, block_size, has_nodes=num_nodes is not None)
+    blocks = Blocks(key, value, *summaries, counts)
+    selection = Selection(num_blocks, num_nodes, deviation_weight)
+
+    def attend_rest(rest):
+        positions = places_of_rows(0, tf.range(first, size(query, 2)))
+        reach = reach_of(positions, window, block_size, causal, memory_length)
+        return attend_to_best(rest, blocks, reach, selection, dropout, seed)
+
+    # The first queries see no block if causal.
+    first = smaller((window[1] + 1) * window[0], size(query, 2)) if causal else 0
+    attended = _attend_from(first, query, value, attend_rest)
+    return attended if query_mask is None else without_padding(*attended, query_mask)
 
 
-def _attend_outside_of_windows(query, blocks, bounds, options):
-    """Computes attention of the queries that may select a block; the first see none if causal."""
-    (window_size, look_back), _, causal, _ = bounds
-    length, value = size(query, 2), blocks["value"]
-    first = smaller((look_back + 1) * window_size, length) if causal else 0
-    rest, own = query[:, :, first:], places_of_rows(0, tf.range(first, length))
+def _attend_from(first, query, value, attend_rest):
+    """Computes attention of the queries from `first` on, if there are any. Others see no keys."""
+    length, rest = size(query, 2), query[:, :, first:]
 
-    def of_rest():
-        return attend_to_best(rest, blocks, reach_of(own, *bounds), *options)
-
-    def of_none():
+    def attend_to_none():
         return no_attention(rest, value)
 
     if isinstance(length, int):
-        found = of_rest() if first < length else of_none()
+        attended = attend_rest(rest) if first < length else attend_to_none()
     else:
-        found = tf.cond(first < length, of_rest, of_none)
-    before = no_attention(query[:, :, :first], value)
-    return tuple(tf.concat(x, axis=2) for x in zip(before, found))
+        attended = tf.cond(first < length, lambda: attend_rest(rest), attend_to_none)
+    attended = zip(no_attention(query[:, :, :first], value), attended)
+    return tuple(tf.concat(x, axis=2) for x in attended)
 
 
 def check_memory_length(memory_length, segment_size):
@@ -182,20 +257,15 @@ memory_length=12, segment_size=8
         )
 
 
-def not_first(places, num_first_tokens):
+def are_not_first(places, num_first_tokens):
     """Returns a mask of the places without first tokens, bool `[1, places]`."""
     return (tf.range(places) >= num_first_tokens)[None]
 
 
 def counts_of_blocks(real, block_size, segment_size):
-    """Returns the number of keys in each block. Keys that are not masked come first in a segment.
+    """Returns the number of keys in each block, int `[batch or 1, blocks]`.
 
-    Args:
-        real: bool `[batch or 1, places]`.
-        block_size, segment_size: ints.
-
-    Returns:
-        int `[batch or 1, blocks]`.
+    Keys that `real`, bool `[batch or 1, places]`, does not mask come first in a segment.
     """
     segments = tf.reshape(tf.cast(real, tf.int32), [size(real, 0), -1, segment_size])
     return counts_in_segments(tf.reduce_sum(segments, axis=2), block_size, segment_size)
@@ -204,9 +274,7 @@ def counts_of_blocks(real, block_size, segment_size):
 def counts_in_segments(keys, block_size, segment_size):
     """Returns the number of keys in each block, int `[batch or 1, blocks]`.
 
-    Args:
-        keys: int `[batch or 1, segments]`, number of keys that are not masked.
-        block_size, segment_size: ints.
+    `keys`, int `[batch or 1, segments]`, are the numbers of keys that are not masked.
     """
     batch, segments = sizes(keys)
     counts = keys[..., None] - tf.range(0, segment_size, block_size)
@@ -232,9 +300,20 @@ def in_order(x, order):
     return tf.reshape(tf.gather(in_segments, order, batch_dims=3), sizes(x))
 
 
-def summaries(key, counts, block_size):
-    """Returns mean and variance of the keys of each block, `[batch, key_heads, blocks, depth]`."""
+def summarize(key, counts, block_size, has_nodes):
+    """Returns mean and variance of the keys of each block, and of each node or None.
+
+    Args:
+        key: `[batch, key_heads, places, depth]`, in the order of blocks.
+        counts: int `[batch or 1, blocks]`, number of keys in each block, the first ones.
+        block_size: int.
+        has_nodes: bool; if True, the number of blocks is a multiple of `NODE_SIZE`.
+
+    Returns:
+        Tuple of mean, variance, node mean and node variance, `[batch, key_heads, count, depth]`.
+    """
     batch, heads, places, depth = sizes(key)
+    # [batch, key_heads, blocks, block_size, depth]
     blocks = tf.reshape(key, [batch, heads, places // block_size, block_size, depth])
     blocks = tf.cast(tf.stop_gradient(blocks), accumulation_dtype(key.dtype))
     real = tf.range(block_size) < counts[:, None, :, None]
@@ -243,22 +322,29 @@ def summaries(key, counts, block_size):
     mean = tf.reduce_sum(blocks * weight, axis=3) / total
     apart = tf.square(blocks - mean[..., None, :]) * weight
     variance = tf.reduce_sum(apart, axis=3) / total
-    return {"mean": tf.cast(mean, key.dtype), "variance": tf.cast(variance, key.dtype)}
+    mean, variance = tf.cast(mean, key.dtype), tf.cast(variance, key.dtype)
+    return mean, variance, *(_of_nodes(mean, variance, counts) if has_nodes else (None, None))
 
 
-def reach_of(own, window, block_size, causal, memory_length=None):
-    """Returns the `Reach` of queries.
+def _of_nodes(mean, variance, counts):
+    """Returns mean and variance of the keys of each node, `NODE_SIZE` consecutive blocks."""
+    batch, key_heads, total, depth = sizes(mean)
+    nodes = total // NODE_SIZE
+    weight = tf.reshape(tf.cast(counts, mean.dtype), [size(counts, 0), 1, nodes, NODE_SIZE, 1])
+    weight /= tf.maximum(tf.reduce_sum(weight, axis=3, keepdims=True), 1)
+    means, spreads = (
+        tf.reshape(x, [batch, key_heads, nodes, NODE_SIZE, depth]) for x in (mean, variance)
+    )
+    node = tf.reduce_sum(means * weight, axis=3)
+    spreads += tf.square(means - node[:, :, :, None])
+    return node, tf.reduce_sum(spreads * weight, axis=3)
 
-    Args:
-        own: int `[batch or 1, length]`, positions of the queries.
-        window: tuple of ints, `block_size` and `look_back` of the local attention.
-        block_size: int, number of keys in a block.
-        causal: bool.
-        memory_length: int or None, see `selected_blocks_attention`.
-    """
+
+def reach_of(positions, window, block_size, causal, memory_length=None):
+    """Returns the `Reach` of queries at positions `[batch or 1, length]`."""
     window_size, look_back = window
     in_window = window_size // block_size
-    own = own // window_size
+    own = positions // window_size
     before = tf.maximum(own - look_back, 0) * in_window
     after = tf.fill(tf.shape(own), tf.int32.max) if causal else (own + look_back + 1) * in_window
     first = None
@@ -267,54 +353,40 @@ def reach_of(own, window, block_size, causal, memory_length=None):
     return Reach(before, after, first)
 
 
-def attend_to_best(
-    query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight, dropout, seed
-):
+def attend_to_best(query, blocks, reach, selection, dropout, seed):
     """Computes attention to the best blocks; see `selected_blocks_attention`.
 
     Args:
         query: `[batch, heads, length, depth]`.
-        blocks: dictionary of "key" and "value", of the means and variances of blocks and, with
-            `num_nodes`, nodes, see `selected_blocks_cache`; and optionally of "number", int
-            `[batch or 1, blocks]`, the number of each block in the sequence. Without it, blocks are
-            in order.
-        reach: `Reach` of the queries.
-        counts: int `[batch or 1, blocks]`, number of keys in each block.
-        num_blocks, num_nodes, deviation_weight, dropout, seed: see `selected_blocks_attention`.
+        blocks, reach, selection: `Blocks`, `Reach` of the queries, and `Selection`.
+        dropout, seed: see `selected_blocks_attention`.
     """
-    options = counts, num_blocks, num_nodes, deviation_weight, dropout, seed
     if runs_on_cpu_kernels() and query.shape[2] != 1:
-        keys, known = size(blocks["key"], 2), isinstance(query.shape[2], int)
+        keys, known = size(blocks.key, 2), isinstance(query.shape[2], int)
         most = MOST_MASKED_KEYS_IN_TRAINING if is_training() else MOST_MASKED_KEYS
         far = known and isinstance(keys, int) and keys > most
         attend_to = _attend_compiled if far else attend_to_masked
-        return attend_to(query, blocks, reach, *options)
+        return attend_to(query, blocks, reach, selection, dropout, seed)
     batch, heads, length, depth = sizes(query)
-    key_heads, total = blocks["key"].shape[1], size(blocks["mean"], 2)
-    block_size = size(blocks["key"], 2) // total
+    key_heads, total = blocks.key.shape[1], size(blocks.mean, 2)
+    block_size = size(blocks.key, 2) // total
     # The heads of a key head are consecutive.
-    shape = [batch, key_heads, heads // key_heads, length, depth]
-    query = tf.reshape(query * depth**-0.5, shape)
-    query = tf.transpose(query, [0, 1, 3, 2, 4])
-    chosen, found, bias = select_blocks(
-        query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight
-    )
+    query = tf.reshape(query * depth**-0.5, [batch, key_heads, heads // key_heads, length, depth])
+    query = tf.transpose(query, [0, 1, 3, 2, 4])  # [batch, key_heads, length, queries, depth]
+    # Each [batch, key_heads, length, queries, selected]
+    block, keys, bias = select_blocks(query, blocks, reach, selection)
     key, value = (
         tf.cast(tf.reshape(x, [batch, key_heads, total, block_size, size(x, 3)]), query.dtype)
-        for x in (blocks["key"], blocks["value"])
+        for x in (blocks.key, blocks.value)
     )
-    attend_chosen = attend_in_tiles if pays(chosen, key) else _attend_gathered
-    output, logsumexp = attend_chosen(
-        query, key, value, chosen, found, bias=bias, dropout=dropout, seed=seed
-    )
+    attend_selected = attend_by_tiles if tiling_is_faster(block, key) else _attend_gathered
+    output, logsumexp = attend_selected(query, key, value, block, keys, bias, dropout, seed)
     output, logsumexp = tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])
-    return (
-        tf.reshape(output, [batch, heads, length, size(value, 4)]),
-        tf.reshape(logsumexp, [batch, heads, length]),
-    )
+    output = tf.reshape(output, [batch, heads, length, size(value, 4)])
+    return output, tf.reshape(logsumexp, [batch, heads, length])
 
 
-def _attend_compiled(query, blocks, reach, *options):
+def _attend_compiled(query, blocks, *options):
     """Computes `attend_to_best` by XLA, which gathers the selected blocks of each query.
 
     The gradient is one program that computes it again: in a program of its own, shapes that the
@@ -322,47 +394,44 @@ def _attend_compiled(query, blocks, reach, *options):
     """
 
     @tf.custom_gradient
-    def attend_to(query, key, value):
-        given = {**blocks, "key": key, "value": value}
-        found = _compiled(query, given, reach, *options)
-        return found, lambda *upstream: _compiled_gradients(upstream, query, given, reach, *options)
+    def attend_to(*learnt):
+        attended = _compiled(learnt, blocks, *options)
+        return attended, lambda *upstream: _compiled_gradients(upstream, learnt, blocks, *options)
 
-    return attend_to(query, blocks["key"], blocks["value"])
-
-
-@tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
-def _compiled(query, blocks, reach, *options):
-    return attend_to_best(query, blocks, reach, *options)
+    return attend_to(query, blocks.key, blocks.value)
 
 
 @tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
-def _compiled_gradients(upstream, query, blocks, reach, *options):
-    learnt = query, blocks["key"], blocks["value"]
+def _compiled(learnt, blocks, *options):
+    query, key, value = learnt
+    return attend_to_best(query, blocks._replace(key=key, value=value), *options)
+
+
+@tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
+def _compiled_gradients(upstream, learnt, blocks, *options):
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(learnt)
-        found = attend_to_best(query, blocks, reach, *options)
-    return tape.gradient(found, learnt, upstream, unconnected_gradients="zero")
+        query, key, value = learnt
+        attended = attend_to_best(query, blocks._replace(key=key, value=value), *options)
+    return tape.gradient(attended, learnt, upstream, unconnected_gradients="zero")
 
 
-def _attend_gathered(query, key, value, block, seen, *, bias, dropout, seed):
-    """Computes what `attend_in_tiles` does, with the keys gathered for each query."""
+def _attend_gathered(query, key, value, block, keys, bias, dropout, seed):
+    """Computes what `attend_by_tiles` does, with the keys gathered for each query."""
     batch, key_heads, total, block_size, depth = sizes(key)
     value_depth = size(value, 4)
-    # One row per block.
-    rows = {
-        name: tf.reshape(x, [batch * key_heads * total, -1])
-        for name, x in (("keys", key), ("values", value))
-    }
     sequence = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1])
     shape = [batch, key_heads, -1, size(block, 3), size(block, 4) * block_size]
 
     def read(part):
-        key, value = (tf.gather(part[name], part["row"]) for name in ("keys", "values"))
-        allowed = tf.range(block_size) < part["seen"][..., None]
+        # [batch, key_heads, positions, queries, selected * block_size, ...]
+        key = tf.reshape(tf.gather(part["keys"], part["row"]), [*shape, depth])
+        value = tf.reshape(tf.gather(part["values"], part["row"]), [*shape, value_depth])
+        allowed = tf.range(block_size) < part["count"][..., None]
         output, logsumexp = attend(
             part["query"][..., None, :],
-            tf.reshape(key, [*shape, depth]),
-            tf.reshape(value, [*shape, value_depth]),
+            key,
+            value,
             tf.expand_dims(tf.reshape(allowed, shape), 4),
             bias=tf.expand_dims(tf.repeat(part["bias"], block_size, axis=4), 4),
             dropout=dropout,
@@ -370,9 +439,14 @@ def _attend_gathered(query, key, value, block, seen, *, bias, dropout, seed):
         )
         return output[..., 0, :], logsumexp[..., 0]
 
+    # One row per block.
+    rows = {
+        "keys": tf.reshape(key, [batch * key_heads * total, -1]),
+        "values": tf.reshape(value, [batch * key_heads * total, -1]),
+    }
     return over_queries(
         read,
-        {"query": query, "row": block + sequence * total, "seen": seen, "bias": bias},
+        {"query": query, "row": block + sequence * total, "count": keys, "bias": bias},
         {**rows, "seed": seed},
         key_heads * shape[3] * shape[4] * (depth + value_depth),
         GATHERED_AT_ONCE,

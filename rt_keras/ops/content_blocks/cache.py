@@ -5,21 +5,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rt_keras.ops.attend import no_attention
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, smaller, take_places
 from rt_keras.ops.caches import check_position, pad_to, put_places, write, write_chunk
 from rt_keras.ops.content_blocks.attend import (
+    are_not_first,
     attend_to_best,
     check_memory_length,
     counts_in_segments,
     counts_of_blocks,
     in_order,
-    not_first,
     order_of_segments,
     reach_of,
-    summaries,
+    summarize,
 )
-from rt_keras.ops.content_blocks.masked import no_attention
-from rt_keras.ops.content_blocks.select import NODE_SIZE, SUMMARIES, node_summaries
+from rt_keras.ops.content_blocks.select import NODE_SIZE, Blocks, Selection
 from rt_keras.ops.nearest.rings import numbers_of_places
 
 # With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
@@ -29,8 +29,8 @@ SLICE_LENGTH = 256
 FEWEST_SEGMENTS = 8
 
 
-class _Blocks(NamedTuple):
-    """The arguments that form blocks; see `selected_blocks_attention`."""
+class _Segments(NamedTuple):
+    """How segments are divided into blocks; see `selected_blocks_attention`."""
 
     block_size: int
     segment_size: int
@@ -40,16 +40,27 @@ class _Blocks(NamedTuple):
     window: tuple | None
 
     @property
+    def is_ring(self):
+        """Whether the cache is a ring, in which later positions replace earlier ones."""
+        return self.memory_length is not None
+
+    @property
     def slice_length(self):
         """The number of positions in a slice, a multiple of `segment_size`."""
         return ceil_div(SLICE_LENGTH, self.segment_size) * self.segment_size
 
     @property
-    def summarized(self):
+    def has_nodes(self):
+        """Whether a segment has nodes."""
+        return self.block_size * NODE_SIZE <= self.segment_size
+
+    @property
+    def levels(self):
         """The names of mean and variance, by the number of keys of a block and of a node."""
-        found = {self.block_size: SUMMARIES[:2]}
-        node = self.block_size * NODE_SIZE
-        return found if node > self.segment_size else {**found, node: SUMMARIES[2:]}
+        levels = {self.block_size: ("mean", "variance")}
+        if self.has_nodes:
+            levels[self.block_size * NODE_SIZE] = "node_mean", "node_variance"
+        return levels
 
     @property
     def places_of_ring(self):
@@ -98,20 +109,21 @@ def selected_blocks_cache(
         have nodes, of "node_mean" and "node_variance", `[batch, key_heads, nodes, depth]`.
     """
     check_memory_length(memory_length, segment_size)
-    blocks = _Blocks(block_size, segment_size, by_content, num_first_tokens, memory_length, window)
+    options = block_size, segment_size, by_content, num_first_tokens, memory_length, window
+    segments = _Segments(*options)
     places = ceil_div(max_length, segment_size) * segment_size
-    if memory_length is not None:
-        places = blocks.places_of_ring
+    if segments.is_ring:
+        places = segments.places_of_ring
     no_key, no_value = key[:, :, :0], value[:, :, :0]
     empty = {"key": pad_to(no_key, places), "value": pad_to(no_value, places)}
-    for keys, (mean, variance) in blocks.summarized.items():
-        empty[mean] = empty[variance] = pad_to(no_key, places // keys)
+    for keys, names in segments.levels.items():
+        empty |= dict.fromkeys(names, pad_to(no_key, places // keys))
     count = size(key, 2) if count is None else count
     if size(key, 2) == 0 or (isinstance(count, int) and count == 0):
         return empty
-    if memory_length is None:
+    if not segments.is_ring:
         key, value = key[:, :, :places], value[:, :, :places]
-    return _with_prompt(empty, key, value, count, blocks)
+    return _with_prompt(empty, key, value, count, segments)
 
 
 def selected_blocks_chunk(
@@ -169,80 +181,89 @@ def selected_blocks_chunk(
     """
     length, places = size(query, 2), size(cache["key"], 2)
     count = length if count is None else count
-    blocks = _Blocks(block_size, segment_size, by_content, num_first_tokens, memory_length, window)
-    options = num_blocks, num_nodes, deviation_weight, dropout
-    if memory_length is None:
+    segments = _Segments(
+        block_size, segment_size, by_content, num_first_tokens, memory_length, window
+    )
+    read = functools.partial(
+        _read, segments, Selection(num_blocks, num_nodes, deviation_weight), dropout
+    )
+    if not segments.is_ring:
         check_position(tf.reduce_max(position + count) - 1, places)
-        return _read(query, key, value, cache, position, count, blocks, *options, seed)
+        return read(seed, query, key, value, cache, position, count)
     check_memory_length(memory_length, segment_size)
-    if places != blocks.places_of_ring:
+    if places != segments.places_of_ring:
         raise ValueError(
-            f"With memory_length={memory_length}, the cache must have {blocks.places_of_ring} "
+            f"With memory_length={memory_length}, the cache must have {segments.places_of_ring} "
             f"places. Received: {places}"
         )
-    outputs = []
     # A longer slice would overwrite keys that its first queries may select.
-    starts = range(0, length, blocks.slice_length)
-    seeds = _seeds(seed, len(starts))
+    outputs, starts = [], range(0, length, segments.slice_length)
+    seeds = [seed] * len(starts)
+    if seed is not None and len(starts) > 1:
+        seeds = tf.unstack(tf.random.split(seed, len(starts)))
     for start, seed in zip(starts, seeds, strict=True):
-        rows = [x[:, :, start : start + blocks.slice_length] for x in (query, key, value)]
+        rows = [x[:, :, start : start + segments.slice_length] for x in (query, key, value)]
         here = tf.clip_by_value(count - start, 0, size(rows[0], 2))
-        output, cache = _read(*rows, cache, position + start, here, blocks, *options, seed)
+        output, cache = read(seed, *rows, cache, position + start, here)
         outputs.append(output)
     return tuple(tf.concat(x, axis=2) for x in zip(*outputs)), cache
 
 
-def _seeds(seed, count):
-    """Returns a seed for each slice; the seed itself if there is one slice."""
-    if seed is None or count == 1:
-        return [seed] * count
-    return tf.unstack(tf.random.split(seed, count))
-
-
-def _read(query, key, value, cache, position, count, blocks, *options):
+def _read(segments, selection, dropout, seed, query, key, value, cache, position, count):
     """Adds positions to the cache, and computes their attention; see `selected_blocks_chunk`."""
-    cache = _with_chunk(cache, key, value, position, count, blocks)
-    own = places_of_rows(position, tf.range(size(query, 2)))
-    reach = reach_of(own, blocks.window, blocks.block_size, True, blocks.memory_length)
-    found, segment_size, places = cache, blocks.segment_size, size(cache["key"], 2)
-    if blocks.memory_length is None:
-        real = not_first(places, blocks.num_first_tokens)
-        counts = counts_of_blocks(real, blocks.block_size, segment_size)
-    else:
+    cache = _with_chunk(cache, key, value, position, count, segments)
+    positions = places_of_rows(position, tf.range(size(query, 2)))
+    options = segments.window, segments.block_size, True, segments.memory_length
+    reach = reach_of(positions, *options)
+    number, segment_size, places = None, segments.segment_size, size(cache["key"], 2)
+    if segments.is_ring:
         ended = tf.reshape((position + count) // segment_size, [-1])
-        segment = numbers_of_places(ended, places // segment_size)
-        found = {**cache, "number": _parts_of(segment, segment_size // blocks.block_size)}
-        first = blocks.num_first_tokens - segment * segment_size
+        segment = numbers_of_places(ended, places // segment_size)  # [batch or 1, segments]
+        number = _parts_of(segment, segment_size // segments.block_size)
+        first = segments.num_first_tokens - segment * segment_size
         keys = segment_size - tf.clip_by_value(first, 0, segment_size)
-        counts = counts_in_segments(keys, blocks.block_size, segment_size)
-    return _attention(query, found, reach, counts, blocks, options), cache
+        counts = counts_in_segments(keys, segments.block_size, segment_size)
+    else:
+        real = are_not_first(places, segments.num_first_tokens)
+        counts = counts_of_blocks(real, segments.block_size, segment_size)
+    nodes = cache.get("node_mean"), cache.get("node_variance")
+    summaries = cache["mean"], cache["variance"], *nodes
+    blocks = Blocks(cache["key"], cache["value"], *summaries, counts, number)
+    return _attend(query, blocks, reach, segments, selection, dropout, seed), cache
 
 
-def _attention(query, found, reach, counts, blocks, options):
+def _attend(query, blocks, reach, segments, selection, dropout, seed):
     """Computes attention to the first segments, as few as hold all blocks within reach."""
-    per_segment = blocks.segment_size // blocks.block_size
-    segments = size(found["key"], 2) // blocks.segment_size
+    per_segment = segments.segment_size // segments.block_size
+    total = size(blocks.key, 2) // segments.segment_size
 
-    def of_none(query, found):
-        return no_attention(query, found["value"])
+    def attend_to_none(query, key, value):
+        return no_attention(query, value)
 
-    def of_first(number, query, found):
-        keys = number * blocks.segment_size
-        rows = {"key": keys, "value": keys}
-        for of_each, names in blocks.summarized.items():
-            rows |= dict.fromkeys(names, keys // of_each)
-        found = {name: x[:, :, : rows[name]] if name in rows else x for name, x in found.items()}
-        return attend_to_best(query, found, reach, counts[:, : number * per_segment], *options)
+    def attend_to_first(number, query, key, value):
+        first = blocks._replace(key=key, value=value)
+        if number is not total:
+            first = _first_segments(first, number, segments)
+        return attend_to_best(query, first, reach, selection, dropout, seed)
 
     # The segments of a ring are in no order. A single query takes longer to compile for each number
     # of segments than it saves.
-    in_one_way = "number" in found or query.shape[2] == 1
-    parts = [segments] if in_one_way else _doubled_up_to(segments)
+    in_one_way = segments.is_ring or query.shape[2] == 1
+    numbers = [total] if in_one_way else _doubled_up_to(total)
     needed = ceil_div(tf.reduce_max(reach.before), per_segment)
-    larger = sum(tf.cast(needed > part, tf.int32) for part in parts[:-1])
-    number = tf.where(needed > 0, 1 + larger, 0)
-    functions = [of_none, *(functools.partial(of_first, part) for part in parts)]
-    return _switch(number, functions, query, found)
+    larger = sum(tf.cast(needed > number, tf.int32) for number in numbers[:-1])
+    index = tf.where(needed > 0, 1 + larger, 0)
+    functions = [attend_to_none, *(functools.partial(attend_to_first, x) for x in numbers)]
+    return _switch(index, functions, query, blocks.key, blocks.value)
+
+
+def _first_segments(blocks, number, segments):
+    """Returns the `Blocks` of the first segments."""
+    keys = number * segments.segment_size
+    first = {name: getattr(blocks, name)[:, :, :keys] for name in ("key", "value")}
+    for keys_of_each, names in segments.levels.items():
+        first |= {name: getattr(blocks, name)[:, :, : keys // keys_of_each] for name in names}
+    return blocks._replace(**first, counts=blocks.counts[:, : keys // segments.block_size])
 
 
 def _doubled_up_to(segments):
@@ -251,42 +272,33 @@ def _doubled_up_to(segments):
     >>> _doubled_up_to(50), _doubled_up_to(10)
     ([8, 16, 32, 50], [8, 10])
     """
-    found = []
+    numbers = []
     if isinstance(segments, int):
-        found = [FEWEST_SEGMENTS * 2**i for i in range(segments.bit_length())]
-    return [*(part for part in found if part < segments), segments]
+        numbers = [FEWEST_SEGMENTS * 2**i for i in range(segments.bit_length())]
+    return [*(number for number in numbers if number < segments), segments]
 
 
-def _switch(number, functions, *tensors):
-    """Computes one of several functions of tensors. The gradient computes it again.
+def _switch(index, functions, *inputs):
+    """Computes one of several functions of floating-point tensors. The gradient computes it again.
 
     XLA cannot compile the gradient of `tf.switch_case` if the functions compute shapes.
     """
-    flat = tf.nest.flatten(tensors)
-    learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
 
-    def of(function, floats):
-        given = dict(zip(learnt, floats, strict=True))
-        every = [given.get(i, x) for i, x in enumerate(flat)]
-        return function(*tf.nest.pack_sequence_as(tensors, every))
-
-    def gradients(function, floats, upstream):
+    def gradients(function, inputs, upstream):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(floats)
-            result = of(function, floats)
-        return tape.gradient(result, floats, upstream, unconnected_gradients="zero")
+            tape.watch(inputs)
+            outputs = function(*inputs)
+        return tape.gradient(outputs, inputs, upstream, unconnected_gradients="zero")
 
     @tf.custom_gradient
-    def computed(*floats):
+    def computed(*inputs):
         def gradient(*upstream):
-            every = [functools.partial(gradients, x, floats, upstream) for x in functions]
-            return tf.switch_case(number, every)
+            every = [functools.partial(gradients, x, inputs, upstream) for x in functions]
+            return tf.switch_case(index, every)
 
-        return tf.switch_case(
-            number, [functools.partial(of, x, floats) for x in functions]
-        ), gradient
+        return tf.switch_case(index, [functools.partial(x, *inputs) for x in functions]), gradient
 
-    return computed(*(flat[i] for i in learnt))
+    return computed(*inputs)
 
 
 def _parts_of(segment, parts):
@@ -303,31 +315,31 @@ def _parts_of(segment, parts):
     return tf.reshape(numbers, [size(segment, 0), size(segment, 1) * parts])
 
 
-def _with_prompt(cache, key, value, count, blocks):
+def _with_prompt(cache, key, value, count, segments):
     """Returns an empty cache with the last segments of the first positions that it has room for."""
-    length, segment_size = size(key, 2), blocks.segment_size
+    length, segment_size = size(key, 2), segments.segment_size
     count = tf.minimum(places_of_rows(count, 0), length)
     number = smaller(ceil_div(length, segment_size), size(cache["key"], 2) // segment_size)
     segment = tf.maximum(ceil_div(count, segment_size) - number, 0) + tf.range(number)
-    rows = _parts_of(segment, segment_size)
+    rows = _parts_of(segment, segment_size)  # [batch or 1, number * segment_size]
     real = (rows < count)[:, None, :, None]
 
-    def of_segments(x):
+    def in_segments(x):
         x = take_places(pad_axis(x, 2, 0, -length % segment_size), rows)
         return tf.where(real, x, tf.zeros_like(x))
 
     ended = segment < count // segment_size
-    return _with_segments(cache, of_segments(key), of_segments(value), segment, ended, blocks)
+    return _with_segments(cache, in_segments(key), in_segments(value), segment, ended, segments)
 
 
-def _with_chunk(cache, key, value, position, count, blocks):
+def _with_chunk(cache, key, value, position, count, segments):
     """Returns a cache with the positions of a chunk, and with blocks of segments that end there."""
     length, places = size(key, 2), size(cache["key"], 2)
-    is_ring, segment_size = blocks.memory_length is not None, blocks.segment_size
+    segment_size = segments.segment_size
     if length == 1:
-        place = position % places if is_ring else position
+        place = position % places if segments.is_ring else position
         cache = write(cache, place, tf.reshape(count, [-1]), key=key, value=value)
-    elif is_ring:
+    elif segments.is_ring:
         cache = _with_slice(cache, position, count, key=key, value=value)
     else:
         cache = write_chunk(cache, position, count, key=key, value=value)
@@ -336,27 +348,27 @@ def _with_chunk(cache, key, value, position, count, blocks):
     position, count = places_of_rows(position, 0), places_of_rows(count, 0)
     segment = position // segment_size + tf.range(number)
     ended = segment < (position + count) // segment_size
-    if not is_ring:
+    if not segments.is_ring:
         ended &= segment < places // segment_size
     rows = _parts_of(segment, segment_size) % places
     key, value = (take_places(cache[name], rows) for name in ("key", "value"))
-    return _with_segments(cache, key, value, segment, ended, blocks)
+    return _with_segments(cache, key, value, segment, ended, segments)
 
 
 def _with_slice(cache, position, count, **new):
     """Returns a ring with the positions of a slice, which is not longer than the ring."""
-    kept = cache["key"]
-    offsets = tf.range(size(new["key"], 2))
-    places = places_of_rows(position, offsets) % size(kept, 2)
+    offsets, length = tf.range(size(new["key"], 2)), size(cache["key"], 2)
+    places = places_of_rows(position, offsets) % length
     is_new = (offsets < places_of_rows(count, 0))[:, None, :, None]
-    rows = {
-        name: tf.where(is_new, tf.cast(x, kept.dtype), take_places(cache[name], places))
-        for name, x in new.items()
-    }
-    return put_places(cache, places, **rows)
+
+    def rows(name, x):
+        before = take_places(cache[name], places)
+        return tf.where(is_new, tf.cast(x, before.dtype), before)
+
+    return put_places(cache, places, **{name: rows(name, x) for name, x in new.items()})
 
 
-def _with_segments(cache, key, value, segment, ended, blocks):
+def _with_segments(cache, key, value, segment, ended, segments):
     """Returns a cache with some segments, of which those that have ended are in blocks.
 
     Args:
@@ -364,32 +376,30 @@ def _with_segments(cache, key, value, segment, ended, blocks):
         key, value: `[batch, key_heads, segments * segment_size, ...]`, in the order of positions.
         segment: int `[batch or 1, segments]`, the numbers of the segments.
         ended: bool `[batch or 1, segments]`.
-        blocks: `_Blocks`.
+        segments: `_Segments`.
     """
-    places, segment_size = size(cache["key"], 2), blocks.segment_size
-    rows = _parts_of(segment, segment_size)
-    real = rows >= blocks.num_first_tokens
+    places, segment_size = size(cache["key"], 2), segments.segment_size
+    block_size, rows = segments.block_size, _parts_of(segment, segment_size)
+    real = rows >= segments.num_first_tokens
     shape = [size(key, 0), size(key, 1), size(segment, 1), segment_size]
     as_it_is = tf.broadcast_to(tf.range(segment_size), shape)
 
-    def order():
-        found = order_of_segments(key, real, blocks.block_size, segment_size, blocks.by_content)
-        return tf.where(ended[:, None, :, None], found, as_it_is)
+    def order_of_ended():
+        order = order_of_segments(key, real, block_size, segment_size, segments.by_content)
+        return tf.where(ended[:, None, :, None], order, as_it_is)
 
-    order = tf.cond(tf.reduce_any(ended), order, lambda: as_it_is)
+    order = tf.cond(tf.reduce_any(ended), order_of_ended, lambda: as_it_is)
     key, value = in_order(key, order), in_order(value, order)
     cache = put_places(cache, rows % places, key=key, value=value)
-    counts = counts_of_blocks(real, blocks.block_size, segment_size)
-    found = summaries(key, counts, blocks.block_size)
-    if len(blocks.summarized) > 1:
-        found |= node_summaries(found["mean"], found["variance"], counts)
-    for keys, names in blocks.summarized.items():
+    counts = counts_of_blocks(real, block_size, segment_size)
+    summaries = summarize(key, counts, block_size, segments.has_nodes)
+    for (keys, names), pair in zip(segments.levels.items(), (summaries[:2], summaries[2:])):
         parts = segment_size // keys
         numbers = _parts_of(segment, parts) % (places // keys)
-        of_ended = tf.repeat(ended, parts, axis=1)[:, None, :, None]
+        is_new = tf.repeat(ended, parts, axis=1)[:, None, :, None]
         rows = {
-            name: tf.where(of_ended, found[name], take_places(cache[name], numbers))
-            for name in names
+            name: tf.where(is_new, summary, take_places(cache[name], numbers))
+            for name, summary in zip(names, pair)
         }
         cache = put_places(cache, numbers, **rows)
     return cache

@@ -4,6 +4,8 @@ These kernels are fast at large products and slow at gathering: without a compil
 a query by thousands of keys in less time than it gathers 128 of them.
 """
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype
@@ -12,61 +14,60 @@ from rt_keras.ops.content_blocks.select import NODE_SIZE, log_weight, products_w
 from rt_keras.ops.cpu_kernels import attend_in_tiles, positions_per_tile, split_tiles
 
 
-def attend_to_masked(
-    query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight, dropout, seed
-):
+def attend_to_masked(query, blocks, reach, selection, dropout, seed):
     """Computes what `attend_to_best` does, for the queries of a tile at a time.
 
     Blocks that no query of a tile may select are left out.
-
-    Args:
-        query: `[batch, heads, length, depth]`.
-        blocks, reach, counts, num_blocks, num_nodes, deviation_weight: see `attend_to_best`.
-        dropout, seed: see `attend_to_best`.
-
-    Returns:
-        Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
-        `[batch, heads, length]`.
     """
     query *= query.shape[-1] ** -0.5
-    tile = positions_per_tile(query, size(blocks["key"], 2))
-    parts = _parts_of_units(blocks, counts, num_nodes is not None)
-    key = parts["key"]
-    no_key = tf.broadcast_to(parts["no_key"], [*sizes(key)[:4], 1])
-    is_ring, numbers = "number" in blocks, (num_blocks, num_nodes)
-    tiles = _Tiles(query, parts, reach, numbers, deviation_weight, tile, is_ring)
+    tile_size = positions_per_tile(query, size(blocks.key, 2))
+    units = _lay_out(blocks, selection.num_nodes is not None)
+    tiles = _BlockTiles(query, units, reach, selection, tile_size, blocks.number is not None)
     # The product with the last column is the bias of keys.
-    key = tf.concat([key, no_key], axis=4)
+    no_key = tf.broadcast_to(units.no_key, [*sizes(units.key)[:4], 1])
+    key = tf.concat([units.key, no_key], axis=4)
     query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
-    return attend_in_tiles(query, key, parts["value"], tile, tiles, dropout, seed)
+    return attend_in_tiles(query, key, units.value, tile_size, tiles, dropout, seed)
 
 
-class _Tiles:
-    """The blocks that the queries of a tile select; see `attend_in_tiles`.
+class _Level(NamedTuple):
+    """What queries compare: blocks, or nodes. `missing` is `MASKED` for those without keys."""
 
-    Args:
-        query: `[batch, heads, length, depth]`, already scaled.
-        parts: see `_parts_of_units`.
-        reach: `Reach` of the queries.
-        numbers: tuple of the numbers of blocks and of nodes, or None, that a query selects.
-        deviation_weight: see `attend_to_best`.
-        tile: int, number of positions of a tile.
-        is_ring: bool, whether blocks have no order.
+    mean: tf.Tensor
+    variance: tf.Tensor
+    missing: tf.Tensor
+
+
+class _Units(NamedTuple):
+    """Blocks such that products broadcast along rows, `[batch or 1, key_heads or 1, parts, units]`.
+
+    A unit is a node, or a block if there are no nodes. Parts of "key" and "value" are keys, first
+    the first key of each block of a unit; parts of `blocks` are blocks, those of `nodes` nodes.
+    `no_key` is `MASKED` in places without a key, else 0. All have a further axis, the last.
     """
 
-    def __init__(self, query, parts, reach, numbers, deviation_weight, tile, is_ring):
-        heads, length, key_heads = query.shape[1], size(query, 2), parts["key"].shape[1]
-        self.query = split_tiles(tf.stop_gradient(query), key_heads, tile)
-        self.parts, self.is_ring = parts, is_ring
-        (self.num_blocks, self.num_nodes), self.deviation_weight = numbers, deviation_weight
+    key: tf.Tensor
+    value: tf.Tensor
+    no_key: tf.Tensor
+    number: tf.Tensor
+    blocks: _Level
+    nodes: _Level | None
+
+
+class _BlockTiles:
+    """The blocks that the queries of a tile select; see `attend_in_tiles`."""
+
+    def __init__(self, query, units, reach, selection, tile_size, is_ring):
+        heads, length, key_heads = query.shape[1], size(query, 2), units.key.shape[1]
+        self.query = split_tiles(tf.stop_gradient(query), key_heads, tile_size)
+        self.units, self.selected, self.is_ring = units, selection, is_ring
         groups, tiles = heads // key_heads, size(self.query, 0)
 
-        def in_tiles(bound, of_padding):
-            # [tiles, batch or 1, 1, rows, 1]
-            bound = pad_axis(bound, 1, 0, tiles * tile - length, of_padding)
-            bound = tf.reshape(bound, [size(bound, 0), tiles, tile])
+        def in_tiles(bound, padding):
+            bound = pad_axis(bound, 1, 0, tiles * tile_size - length, padding)
+            bound = tf.reshape(bound, [size(bound, 0), tiles, tile_size])
             bound = tf.transpose(bound, [1, 0, 2])[:, :, None, :, None]
-            return tf.tile(bound, [1, 1, 1, groups, 1])
+            return tf.tile(bound, [1, 1, 1, groups, 1])  # [tiles, batch or 1, 1, rows, 1]
 
         # Padding selects nothing.
         self.before, self.after = in_tiles(reach.before, 0), in_tiles(reach.after, tf.int32.max)
@@ -74,10 +75,10 @@ class _Tiles:
 
     def span(self, index):
         """Leaves out units that no query of a tile may select, but one."""
-        units = size(self.parts["key"], 3)
+        units = size(self.units.key, 3)
         if self.is_ring:
             return 0, units
-        per_unit = size(self.parts["number"], 2)
+        per_unit = size(self.units.number, 2)
         first, end = 0, ceil_div(tf.reduce_max(self.before[index]), per_unit)
         if self.first is not None:
             first = tf.reduce_min(self.first[index]) // per_unit
@@ -90,92 +91,83 @@ class _Tiles:
 
         They are `[batch, key_heads, rows, parts * (end - first)]`, and `[..., rows, 1 or 2]`.
         """
-        seen = {name: x[:, :, :, first:end] for name, x in self.parts.items()}
-        score, of_nodes, least = self._scores(index, seen, "", "no_block", seen["number"]), 0.0, []
-        if self.num_nodes is not None:
+        numbers = self.units.number[:, :, :, first:end]
+        score, node_weights, least = (
+            self._scores(index, self.units.blocks, numbers, first, end),
+            0.0,
+            [],
+        )
+        if self.units.nodes is not None:
             # Windows begin where nodes begin.
-            number = seen["number"][:, :, :1]
-            nodes = self._scores(index, seen, "node_", "no_node", number)
-            least.append(_least(nodes, self.num_nodes, kept, 0))
-            of_nodes = tf.where(nodes > MASKED / 2, log_weight(nodes, least[0]), MASKED)
+            nodes = self._scores(index, self.units.nodes, numbers[:, :, :1], first, end)
+            least.append(_least(nodes, self.selected.num_nodes, kept, 0))
+            node_weights = tf.where(nodes > MASKED / 2, log_weight(nodes, least[0]), MASKED)
             # Each part has a block of every node.
-            of_nodes = tf.tile(of_nodes, [1, 1, 1, size(seen["number"], 2)])
-            score += of_nodes
-        least.append(_least(score, self.num_blocks, kept, -1))
-        found = of_nodes + log_weight(score, least[-1])
+            node_weights = tf.tile(node_weights, [1, 1, 1, size(numbers, 2)])
+            score += node_weights
+        least.append(_least(score, self.selected.num_blocks, kept, -1))
+        weights = node_weights + log_weight(score, least[-1])
         kept = tf.cast(tf.concat(least, axis=-1), accumulation_dtype(score.dtype))
-        return tf.where(score > MASKED / 2, found, MASKED), kept
+        return tf.where(score > MASKED / 2, weights, MASKED), kept
 
     def logits(self, products, selection):
-        block_size = size(self.parts["key"], 2) // size(self.parts["number"], 2)
-        # The blocks of keys in each part. [batch, key_heads, rows, block_size, blocks]
+        block_size = size(self.units.key, 2) // size(self.units.number, 2)
         shape = sizes(products)
+        # The blocks of keys in each part: [batch, key_heads, rows, block_size, blocks]
         products = tf.reshape(products, [*shape[:3], block_size, size(selection, 3)])
         products += tf.cast(selection, products.dtype)[:, :, :, None]
         return tf.reshape(products, shape)
 
-    def _scores(self, index, seen, prefix, missing, number):
-        summaries = (_flat(seen[f"{prefix}{x}"]) for x in ("mean", "variance"))
+    def _scores(self, index, level, numbers, first, end):
+        """Returns the scores of blocks or nodes, `[batch, key_heads, rows, count]`."""
+        *summaries, missing = (_flat(x[:, :, :, first:end]) for x in level)
         query = self.query[index]
-        found = with_deviation(products_with, summaries, query, self.deviation_weight)
-        found += tf.linalg.matrix_transpose(_flat(seen[missing]))
-        # [batch or 1, 1, 1, blocks]
-        number = tf.linalg.matrix_transpose(_flat(number))
-        usable = number < self.before[index]
+        score = with_deviation(products_with, summaries, query, self.selected.deviation_weight)
+        score += tf.linalg.matrix_transpose(missing)
+        numbers = tf.linalg.matrix_transpose(_flat(numbers))  # [batch or 1, 1, 1, count]
+        usable = numbers < self.before[index]
         if self.first is not None:
-            usable &= number >= self.first[index]
-        return tf.where(usable | (number >= self.after[index]), found, MASKED)
+            usable &= numbers >= self.first[index]
+        return tf.where(usable | (numbers >= self.after[index]), score, MASKED)
 
 
-def _parts_of_units(blocks, counts, has_nodes):
-    """Lays out blocks such that products broadcast along rows: one unit after the other.
-
-    Args:
-        blocks, counts: see `attend_to_best`.
-        has_nodes: bool, whether a unit is a node instead of a block.
-
-    Returns:
-        Dictionary of tensors `[batch or 1, key_heads or 1, parts, units, depth]`. Parts of "key"
-        and "value" are keys, first the first key of each block of a unit; parts of "mean" and
-        "variance" are blocks, and those of "node_mean" and "node_variance" are nodes. "no_key",
-        "no_block" and "no_node" are `MASKED` in places without one, else 0. "number" is the number
-        of each block in the sequence.
-    """
-    batch, key_heads, total, _ = sizes(blocks["mean"])
+def _lay_out(blocks, has_nodes):
+    """Lays out `Blocks` as `_Units`."""
+    batch, key_heads, total, _ = sizes(blocks.mean)
     per_unit = NODE_SIZE if has_nodes else 1
-    block_size, units = size(blocks["key"], 2) // total, total // per_unit
+    block_size, units = size(blocks.key, 2) // total, total // per_unit
 
-    def of_keys(x):
+    def by_keys(x):
         x = tf.reshape(x, [*sizes(x)[:2], units, per_unit, block_size, size(x, 3)])
         x = tf.transpose(x, [0, 1, 4, 3, 2, 5])
         return tf.reshape(x, [*sizes(x)[:2], block_size * per_unit, units, size(x, 5)])
 
-    def of_blocks(x):
+    def by_blocks(x):
         x = tf.reshape(x, [*sizes(x)[:2], units, size(x, 2) // units, size(x, 3)])
         return tf.transpose(x, [0, 1, 3, 2, 4])
 
     def missing(real, lay_out):
-        # [batch or 1, ...] to [batch or 1, 1, ..., 1]
-        found = tf.where(real, 0.0, tf.constant(MASKED))
-        return lay_out(tf.cast(found, blocks["key"].dtype)[:, None, ..., None])
+        bias = tf.where(real, 0.0, tf.constant(MASKED))  # [batch or 1, count]
+        return lay_out(tf.cast(bias, blocks.key.dtype)[:, None, ..., None])
 
-    summaries = {x: of_blocks(tf.stop_gradient(blocks[x])) for x in ("mean", "variance")}
+    def level(mean, variance, real):
+        mean, variance = (by_blocks(tf.stop_gradient(x)) for x in (mean, variance))
+        return _Level(mean, variance, missing(real, by_blocks))
+
+    counts, nodes = blocks.counts, None
     if has_nodes:
-        nodes = "node_mean", "node_variance"
-        summaries |= {x: of_blocks(tf.stop_gradient(blocks[x])) for x in nodes}
         real = tf.reduce_any(tf.reshape(counts, [size(counts, 0), units, per_unit]) > 0, axis=2)
-        summaries["no_node"] = missing(real, of_blocks)
-    real = tf.range(block_size) < counts[..., None]
+        nodes = level(blocks.node_mean, blocks.node_variance, real)
+    real = tf.range(block_size) < counts[..., None]  # [batch or 1, blocks, block_size]
     real = tf.reshape(real, [size(counts, 0), total * block_size])
-    number = blocks["number"] if "number" in blocks else tf.range(total)[None]
-    return {
-        "number": of_blocks(number[:, None, :, None]),
-        "key": of_keys(blocks["key"]),
-        "value": of_keys(blocks["value"]),
-        "no_key": missing(real, of_keys),
-        "no_block": missing(counts > 0, of_blocks),
-        **summaries,
-    }
+    return _Units(
+        by_keys(blocks.key),
+        by_keys(blocks.value),
+        missing(real, by_keys),
+        by_blocks(blocks.numbers()[:, None, :, None]),
+        level(blocks.mean, blocks.variance, counts > 0),
+        nodes,
+    )
 
 
 def _least(score, count, kept, place):
@@ -193,18 +185,6 @@ def _least(score, count, kept, place):
     if isinstance(width, int):
         return next_largest() if width > count else none()
     return tf.cond(width > count, next_largest, none)
-
-
-def no_attention(query, value):
-    """Returns the output and the logsumexp of queries `[batch, heads, length, depth]` without keys.
-
-    Args:
-        query: `[batch, heads, length, depth]`.
-        value: `[batch, key_heads, keys, value_depth]`.
-    """
-    shape, dtype = sizes(query)[:3], accumulation_dtype(query.dtype)
-    output = tf.zeros([*shape, size(value, 3)], value.dtype)
-    return output, tf.fill(shape, tf.constant(MASKED, dtype))
 
 
 def _flat(x):

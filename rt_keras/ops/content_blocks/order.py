@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
@@ -11,6 +12,31 @@ from rt_keras.ops.blocks import sizes
 POWER_ITERATIONS = 4
 # An angle whose multiples have cosines that are as good as random numbers.
 START_ANGLE = 2.4
+
+
+def naive_content_order(key, real, places, block_size):
+    """Returns the places of a segment in the order of `content_order`, in NumPy.
+
+    `key` is `[length, depth]`, and `real` bool `[length]`, False for keys that do not count. Places
+    may be beyond the length, and then do not count either.
+    """
+
+    def halve(part):
+        if len(part) <= block_size:
+            return part
+        members = [j for j in part if j < len(key) and real[j]]
+        rest = [j for j in part if j not in members]
+        if members:
+            centered = key[members] - key[members].mean(axis=0)
+            axis = np.cos(START_ANGLE * (np.array(members) - places[0])) @ centered
+            for _ in range(POWER_ITERATIONS):
+                axis = centered.T @ (centered @ axis)
+                axis /= np.linalg.norm(axis) or 1
+            members = [members[n] for n in np.argsort(centered @ axis, kind="stable")]
+        ordered = members + rest
+        return halve(ordered[: len(part) // 2]) + halve(ordered[len(part) // 2 :])
+
+    return halve(list(places))
 
 
 def content_order(key, real, block_size):
@@ -45,6 +71,7 @@ def content_order(key, real, block_size):
     order = tf.broadcast_to(tf.range(length), tf.shape(real))
     part = length
     while part > block_size:
+        # [parts, part, ...]
         key, real, order = (tf.reshape(x, [-1, part, *x.shape[2:]]) for x in (key, real, order))
         place = tf.argsort(_projections(key, real, order), stable=True)
         key, real, order = (tf.gather(x, place, batch_dims=1) for x in (key, real, order))
@@ -53,17 +80,11 @@ def content_order(key, real, block_size):
 
 
 def _projections(key, real, order):
-    """Projects keys on their first principal component.
+    """Projects keys `[parts, n, depth]` on their first principal component, `[parts, n]`.
 
-    Args:
-        key: `[parts, n, depth]`.
-        real: bool `[parts, n]`.
-        order: int `[parts, n]`, the index of each key in the original order. The start depends on
-            it rather than on the order in a part, in which keys with almost equal projections
-            change places when they are rounded differently.
-
-    Returns:
-        `[parts, n]`, infinity for keys that are not real.
+    Those that are not real are infinity. The start depends on `order`, int `[parts, n]`, the index
+    of each key in the original order, rather than on the order in a part, in which keys with almost
+    equal projections change places when they are rounded differently.
     """
     weight = tf.cast(real, key.dtype)[..., None]
     total = tf.maximum(tf.reduce_sum(weight, axis=1, keepdims=True), 1.0)
@@ -77,5 +98,5 @@ def _projections(key, real, order):
 
     # A loop, because XLA takes twice as long to compile its steps one after the other.
     _, axis = tf.while_loop(lambda number, _: number < POWER_ITERATIONS, iterate, (0, axis))
-    found = tf.einsum("pnd,pd->pn", centered, axis)
-    return tf.where(real, found, tf.constant(math.inf, key.dtype))
+    projections = tf.einsum("pnd,pd->pn", centered, axis)
+    return tf.where(real, projections, tf.constant(math.inf, key.dtype))

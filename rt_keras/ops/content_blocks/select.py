@@ -1,5 +1,7 @@
 """Selection of the blocks of keys with the highest scores for a query."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED
@@ -10,8 +12,6 @@ from rt_keras.ops.slices import over_blocks
 
 # Number of blocks in a node of the tree.
 NODE_SIZE = 8
-# The names of means and variances of blocks and nodes.
-SUMMARIES = ("mean", "variance", "node_mean", "node_variance")
 # A block or node has its full weight if its score exceeds the best unselected one by this much.
 FADE = 0.05
 # Its exp() is 0, and float16 can represent it.
@@ -25,49 +25,97 @@ SCORED_AT_ONCE = 2**20
 ON_ACCELERATORS = 2**25
 
 
-def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight):
+class Blocks(NamedTuple):
+    """Keys in the order of their blocks, and what queries compare before they select blocks.
+
+    Attributes:
+        key, value: `[batch, key_heads, places, ...]`.
+        mean, variance: `[batch, key_heads, blocks, depth]`, those of the keys of each block.
+        node_mean, node_variance: `[batch, key_heads, nodes, depth]`, those of each node; or None.
+        counts: int `[batch or 1, blocks]`, number of keys in each block.
+        number: int `[batch or 1, blocks]`, the number of each block in the sequence; None if they
+            are in order. The numbers in a node are consecutive.
+    """
+
+    key: tf.Tensor
+    value: tf.Tensor
+    mean: tf.Tensor
+    variance: tf.Tensor
+    node_mean: tf.Tensor | None
+    node_variance: tf.Tensor | None
+    counts: tf.Tensor
+    number: tf.Tensor | None = None
+
+    def numbers(self):
+        """Returns the number of each block in the sequence, int `[batch or 1, blocks]`."""
+        return tf.range(size(self.mean, 2))[None] if self.number is None else self.number
+
+
+class Reach(NamedTuple):
+    """Bounds of the blocks that queries may select, int `[batch or 1, length]`.
+
+    Attributes:
+        before: queries may select blocks before this one.
+        after: queries may also select blocks from this one on.
+        first: queries may not select blocks before this one. None for no such bound.
+    """
+
+    before: tf.Tensor
+    after: tf.Tensor
+    first: tf.Tensor | None = None
+
+
+class Selection(NamedTuple):
+    """How many blocks and nodes a query selects; see `selected_blocks_attention`."""
+
+    num_blocks: int
+    num_nodes: int | None
+    deviation_weight: float
+
+
+def select_blocks(query, blocks, reach, selection):
     """Selects the blocks with the largest scores; see `selected_blocks_attention`.
 
     Args:
         query: `[batch, key_heads, length, queries, depth]`, scaled; `queries` heads share a key
             head.
-        blocks: dictionary of "mean" and "variance" of the keys of each block,
-            `[batch, key_heads, blocks, depth]`; with `num_nodes`, of those of each node, see
-            `node_summaries`; and optionally of "number", the number of each block in the sequence,
-            int `[batch or 1, blocks]`. The numbers in a node are consecutive.
-        reach: `Reach` of the queries.
-        counts: int `[batch or 1, blocks]`, number of keys in each block.
-        num_blocks, num_nodes, deviation_weight: see `selected_blocks_attention`.
+        blocks, reach, selection: `Blocks`, `Reach` of the queries, and `Selection`.
 
     Returns:
-        Tuple of the blocks, int `[batch, key_heads, length, queries, chosen]`, the number of keys
+        Tuple of the blocks, int `[batch, key_heads, length, queries, selected]`, the number of keys
         in each, 0 for those that a query may not select, and the bias added to the logits of these
         keys.
     """
-    query = tf.stop_gradient(query)
-    batch, key_heads, total, _ = sizes(blocks["mean"])
-    counts = tf.broadcast_to(counts, [batch, total])
-    names = ["mean", "variance"] if num_nodes is None else SUMMARIES
-    shared, rows = {name: tf.cast(blocks[name], query.dtype) for name in names}, size(query, 3)
-    choose, elements, at_once = _best, rows * key_heads * total, SCORED_AT_ONCE
-    if num_nodes is not None:
-        shared = _in_nodes(shared, counts)
-        choose, elements = _best_of_nodes, rows * key_heads * NODE_SIZE * num_nodes
-        at_once = COMPARED_AT_ONCE
-    shared["counts"] = counts
-    if "number" in blocks:
-        shared["number"] = blocks["number"]
+    batch, key_heads, total, depth = sizes(blocks.mean)
+    counts = tf.broadcast_to(blocks.counts, [batch, total])
+    mean, variance = (tf.cast(x, query.dtype) for x in (blocks.mean, blocks.variance))
+    shared = {"numbers": blocks.numbers(), "counts": counts}
+    scores = size(query, 3) * key_heads * total
+    if selection.num_nodes is None:
+        choose, at_once = _best, SCORED_AT_ONCE
+        shared |= {"mean": mean, "variance": variance}
+    else:
+        choose, at_once = _best_of_nodes, COMPARED_AT_ONCE
+        scores = size(query, 3) * key_heads * NODE_SIZE * selection.num_nodes
+        # One row per node.
+        rows = [batch * key_heads * (total // NODE_SIZE), NODE_SIZE * depth]
+        shared |= {
+            "mean": tf.reshape(mean, rows),
+            "variance": tf.reshape(variance, rows),
+            "node_mean": tf.cast(blocks.node_mean, query.dtype),
+            "node_variance": tf.cast(blocks.node_variance, query.dtype),
+        }
 
-    def chosen(part):
-        block, score, bias = choose(part, num_blocks, num_nodes, deviation_weight)
-        found = tf.gather(part["counts"], block, batch_dims=1)
-        return block, tf.where(score > MASKED / 2, found, 0), bias
+    def choose_blocks(part):
+        block, score, bias = choose(**part, selection=selection)
+        keys = tf.gather(part["counts"], block, batch_dims=1)
+        return block, tf.where(score > MASKED / 2, keys, 0), bias
 
-    bounds = {"before": reach.before, "after": reach.after, "first": reach.first}
-    bounds = {name: x[:, None] for name, x in bounds.items() if x is not None}
-    per_query = {"query": query, **bounds}
+    per_query = {"query": tf.stop_gradient(query)}
+    per_query |= {name: x[:, None] for name, x in reach._asdict().items() if x is not None}
     dtypes = tf.int32, tf.int32, query.dtype
-    return over_queries(chosen, per_query, shared, elements, at_once, dtypes)
+    block, keys, bias = over_queries(choose_blocks, per_query, shared, scores, at_once, dtypes)
+    return block, keys, tf.stop_gradient(bias)
 
 
 def over_queries(function, per_query, shared, elements, at_once, dtype):
@@ -77,32 +125,91 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
         function: function of a dictionary of arguments, with any number of positions, that returns
             `[batch, heads, positions, ...]` or a tuple of such tensors.
         per_query: dictionary of arguments `[batch or 1, heads or 1, length, ...]`.
-        shared: dictionary of arguments that are passed whole.
+        shared: dictionary of arguments that are passed whole; None entries are left out.
         elements: int, number of elements that one position has in memory.
         at_once: int, maximum number of elements at once on a CPU.
         dtype: dtype of the results of the function, or a tuple of dtypes.
     """
     query = per_query["query"]
     batch, length = query.shape[0] or 1, size(query, 2)
-    known = isinstance(length, int) and isinstance(elements, int)
-    if not known or length == 0:
-        return function({**per_query, **{k: x for k, x in shared.items() if x is not None}})
+    shared = {name: x for name, x in shared.items() if x is not None}
+    if not (isinstance(length, int) and isinstance(elements, int) and length > 0):
+        return function({**per_query, **shared})
     if has_accelerator():
         at_once = ON_ACCELERATORS
     positions = min(max(at_once // (batch * elements), 1), length)
-    chunks = ceil_div(length, positions)
-    missing = chunks * positions - length
+    slices = ceil_div(length, positions)
+    missing = slices * positions - length
     per_query = {name: pad_axis(x, 2, 0, missing) for name, x in per_query.items()}
-    found = over_blocks(function, per_query, shared, chunks, dtype)
-    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
+    results = over_blocks(function, per_query, shared, slices, dtype)
+    return tf.nest.map_structure(lambda x: x[:, :, :length], results)
 
 
-def _best(part, num_blocks, num_nodes, deviation_weight):
+def _best(query, before, after, numbers, counts, mean, variance, *, selection, first=None):
     """Returns the best of all blocks, their scores, and the bias of their logits."""
-    blocks = _numbers(part, size(part["mean"], 2))
-    score = _scores(part["query"], part["mean"], part["variance"], deviation_weight)
-    usable = _within_reach(part, blocks) & (part["counts"][:, None, None, None] > 0)
-    return _largest(_masked(score, usable), num_blocks)
+    # [batch, key_heads, length, queries, blocks]
+    score = _scores(query, mean, variance, selection.deviation_weight)
+    usable = _within_reach(numbers, before, after, first) & (counts[:, None, None, None] > 0)
+    return _largest(_masked(score, usable), selection.num_blocks)
+
+
+def _best_of_nodes(
+    query,
+    before,
+    after,
+    numbers,
+    counts,
+    mean,
+    variance,
+    node_mean,
+    node_variance,
+    *,
+    selection,
+    first=None,
+):
+    """Returns the best blocks of the best nodes, their scores, and the bias of their logits.
+
+    `mean` and `variance` are those of the blocks of each node,
+    `[batch * key_heads * nodes, NODE_SIZE * depth]`.
+    """
+    batch, key_heads, length, queries, depth = sizes(query)
+    nodes = size(node_mean, 2)
+    # [batch, key_heads, length, queries, nodes]
+    score = _scores(query, node_mean, node_variance, selection.deviation_weight)
+    counts = tf.reshape(counts, [batch * nodes, NODE_SIZE])
+    has_keys = tf.reduce_any(tf.reshape(counts, [batch, 1, 1, 1, nodes, NODE_SIZE]) > 0, axis=-1)
+    # Windows begin where segments begin, and so where nodes begin.
+    usable = _within_reach(numbers[:, ::NODE_SIZE], before, after, first) & has_keys
+    # [batch, key_heads, length, queries, num_nodes]
+    node, score, node_bias = _largest(_masked(score, usable), selection.num_nodes)
+    sequence = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1])
+    # [batch, key_heads, length, queries, num_nodes, NODE_SIZE]
+    usable = tf.gather(counts, node + sequence * nodes) > 0
+    usable &= (score > MASKED / 2)[..., None]
+    sequence = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1])
+    blocks = [batch, key_heads, length, queries, size(node, 4) * NODE_SIZE]
+
+    def scores_in_nodes(part):
+        def products(rows, vectors):
+            shape = [batch, key_heads, -1, *blocks[3:], depth]
+            return tf.linalg.matvec(tf.reshape(tf.gather(rows, part["row"]), shape), vectors)
+
+        summaries = part["mean"], part["variance"]
+        return with_deviation(products, summaries, part["query"], selection.deviation_weight)
+
+    score = over_queries(
+        scores_in_nodes,
+        {"query": query, "row": node + sequence * nodes},
+        {"mean": mean, "variance": variance},
+        2 * key_heads * queries * blocks[4] * depth,
+        GATHERED_AT_ONCE,
+        query.dtype,
+    )
+    score += tf.repeat(node_bias, NODE_SIZE, axis=4)
+    score = _masked(score, tf.reshape(usable, blocks))
+    place, score, bias = _largest(score, selection.num_blocks)
+    node, node_bias = (tf.gather(x, place // NODE_SIZE, batch_dims=4) for x in (node, node_bias))
+    return node * NODE_SIZE + place % NODE_SIZE, score, bias + node_bias
 
 
 def _largest(score, count):
@@ -125,20 +232,11 @@ def log_weight(score, next_largest):
 
 
 def _scores(query, mean, variance, deviation_weight):
-    """Computes the scores of blocks or nodes from the mean and the variance of their keys.
-
-    Args:
-        query: `[batch, key_heads, length, queries, depth]`.
-        mean, variance: `[batch, key_heads, count, depth]`.
-        deviation_weight: float.
-
-    Returns:
-        `[batch, key_heads, length, queries, count]`.
-    """
-    batch, key_heads, *rows, depth = sizes(query)
+    """Computes the scores of blocks or nodes, `[batch, key_heads, length, queries, count]`."""
+    batch, key_heads, length, queries, depth = sizes(query)
     flat = tf.reshape(query, [batch, key_heads, -1, depth])
     score = with_deviation(products_with, (mean, variance), flat, deviation_weight)
-    return tf.reshape(score, [batch, key_heads, *rows, size(mean, 2)])
+    return tf.reshape(score, [batch, key_heads, length, queries, size(mean, 2)])
 
 
 def products_with(rows, vectors):
@@ -156,104 +254,13 @@ def with_deviation(products, summaries, query, deviation_weight):
     return score
 
 
-def node_summaries(mean, variance, counts):
-    """Computes mean and variance of the keys of each node, `NODE_SIZE` consecutive blocks.
-
-    Args:
-        mean, variance: those of each block, `[batch, key_heads, blocks, depth]`. The number of
-            blocks is a multiple of `NODE_SIZE`.
-        counts: int `[batch or 1, blocks]`, number of keys in each block.
-
-    Returns:
-        A dictionary of "node_mean" and "node_variance", `[batch, key_heads, nodes, depth]`.
-    """
-    batch, key_heads, total, depth = sizes(mean)
-    nodes = total // NODE_SIZE
-    weight = tf.reshape(tf.cast(counts, mean.dtype), [size(counts, 0), 1, nodes, NODE_SIZE, 1])
-    weight /= tf.maximum(tf.reduce_sum(weight, axis=3, keepdims=True), 1)
-    means, spreads = (
-        tf.reshape(x, [batch, key_heads, nodes, NODE_SIZE, depth]) for x in (mean, variance)
-    )
-    node = tf.reduce_sum(means * weight, axis=3)
-    spreads += tf.square(means - node[:, :, :, None])
-    return {"node_mean": node, "node_variance": tf.reduce_sum(spreads * weight, axis=3)}
-
-
-def _in_nodes(blocks, counts):
-    """Returns the arguments of `_best_of_nodes`.
-
-    Args:
-        blocks: dictionary of "mean", "variance", "node_mean" and "node_variance"; see
-            `select_blocks`.
-        counts: int `[batch, blocks]`.
-
-    Returns:
-        A dictionary of "node_mean" and "node_variance"; "means" and "variances", those of the
-        blocks of a node, `[batch * key_heads * nodes, NODE_SIZE * depth]`; and "node_counts", int
-        `[batch * nodes, NODE_SIZE]`.
-    """
-    batch, key_heads, total, depth = sizes(blocks["mean"])
-    rows = [batch * key_heads * (total // NODE_SIZE), NODE_SIZE * depth]
-    return {
-        **{name: blocks[name] for name in ("node_mean", "node_variance")},
-        "means": tf.reshape(blocks["mean"], rows),
-        "variances": tf.reshape(blocks["variance"], rows),
-        "node_counts": tf.reshape(counts, [batch * (total // NODE_SIZE), NODE_SIZE]),
-    }
-
-
-def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
-    """Returns the best blocks of the best nodes, their scores, and the bias of their logits."""
-    query, nodes = part["query"], size(part["node_mean"], 2)
-    batch, key_heads, *rows, depth = sizes(query)
-    score = _scores(query, part["node_mean"], part["node_variance"], deviation_weight)
-    counts = tf.reshape(part["node_counts"], [batch, 1, 1, 1, nodes, NODE_SIZE])
-    # Windows begin where segments begin, and so where nodes begin.
-    first = _numbers(part, nodes * NODE_SIZE)[:, ::NODE_SIZE]
-    usable = _within_reach(part, first) & tf.reduce_any(counts > 0, axis=-1)
-    node, score, node_bias = _largest(_masked(score, usable), num_nodes)
-    of_row = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1]) * nodes
-    usable = tf.gather(part["node_counts"], node + of_row) > 0
-    usable &= (score > MASKED / 2)[..., None]
-    of_head = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1]) * nodes
-
-    def scores(part):
-        def products(rows, vectors):
-            shape = [batch, key_heads, -1, *blocks[3:], depth]
-            return tf.linalg.matvec(tf.reshape(tf.gather(rows, part["row"]), shape), vectors)
-
-        summaries = part["means"], part["variances"]
-        return with_deviation(products, summaries, part["query"], deviation_weight)
-
-    blocks = [batch, key_heads, *rows, size(node, 4) * NODE_SIZE]
-    score = over_queries(
-        scores,
-        {"query": query, "row": node + of_head},
-        {name: part[name] for name in ("means", "variances")},
-        2 * key_heads * rows[1] * blocks[4] * depth,
-        GATHERED_AT_ONCE,
-        query.dtype,
-    )
-    score += tf.repeat(node_bias, NODE_SIZE, axis=4)
-    score = _masked(score, tf.reshape(usable, blocks))
-    place, score, bias = _largest(score, num_blocks)
-    node, node_bias = (tf.gather(x, place // NODE_SIZE, batch_dims=4) for x in (node, node_bias))
-    return node * NODE_SIZE + place % NODE_SIZE, score, bias + node_bias
-
-
-def _numbers(part, total):
-    """Returns the numbers of the blocks in the sequence, int `[batch or 1, blocks]`."""
-    return part["number"] if "number" in part else tf.range(total)[None]
-
-
-def _within_reach(part, block):
+def _within_reach(numbers, before, after, first):
     """Returns a mask of the blocks, int `[batch or 1, blocks]`, that each query may select."""
-    block = block[:, None, None, None]
-    before, after = (part[name][..., None, None] for name in ("before", "after"))
-    usable = block < before
-    if "first" in part:
-        usable &= block >= part["first"][..., None, None]
-    return usable | (block >= after)
+    numbers = numbers[:, None, None, None]
+    usable = numbers < before[..., None, None]
+    if first is not None:
+        usable &= numbers >= first[..., None, None]
+    return usable | (numbers >= after[..., None, None])
 
 
 def _masked(score, usable):

@@ -16,7 +16,7 @@ LEAST_BLOCK_SIZE = 16
 MOST_ROWS = 5
 
 
-def pays(block, key):
+def tiling_is_faster(block, key):
     """Returns whether tiles are faster than gathering the blocks of each query.
 
     Args:
@@ -34,7 +34,7 @@ def pays(block, key):
     return block_size >= LEAST_BLOCK_SIZE and entries + blocks * TILE_SIZE <= MOST_ROWS * entries
 
 
-def attend_in_tiles(query, key, value, block, seen, *, bias, dropout, seed):
+def attend_by_tiles(query, key, value, block, keys, bias, dropout, seed):
     """Computes attention of queries to the blocks of keys that they have selected.
 
     Each query makes an entry with each of its blocks. Entries are sorted by block and computed on
@@ -48,7 +48,7 @@ def attend_in_tiles(query, key, value, block, seen, *, bias, dropout, seed):
         key: `[batch, key_heads, blocks, block_size, depth]`.
         value: `[batch, key_heads, blocks, block_size, value_depth]`.
         block: int `[batch, key_heads, length, queries, selected]`, the numbers of the blocks.
-        seen: int, like `block`, number of keys of the block, the first ones, that the query sees.
+        keys: int, like `block`, number of keys of the block, the first ones, that the query sees.
         bias: like `block`, added to the logits of the block's keys, without a gradient.
         dropout: float, share of the attention weights set to 0.
         seed: int `[2]`, needed if `dropout` is above 0; or None.
@@ -58,23 +58,19 @@ def attend_in_tiles(query, key, value, block, seen, *, bias, dropout, seed):
         `[batch, key_heads, length, queries]`.
     """
     selected = size(block, 4)
-    # Entries are in the order of (selected block, head, position).
-    block, seen, bias = (
+    # [batch, key_heads, entries], in the order of (selected block, head, position)
+    block, keys, bias = (
         tf.reshape(tf.transpose(x, [0, 1, 4, 3, 2]), [*sizes(x)[:2], -1])
-        for x in (block, seen, bias)
+        for x in (block, keys, bias)
     )
     # An entry has its logits, and its query and output in the order of tiles.
     elements = size(block, 2) * (size(key, 3) + 2 * size(key, 4) + 2 * size(value, 4))
-    of_entries = {
-        "block": block,
-        "seen": seen,
-        "bias": bias,
-        # Sorted once, not again for the gradient.
-        "order": tf.argsort(block, axis=-1, stable=True),
-    }
+    # Sorted once, not again for the gradient.
+    order = tf.argsort(block, axis=-1, stable=True)
+    entries = {"block": block, "keys": keys, "bias": bias, "order": order}
     return over_heads(
-        lambda part: _attend_in_tiles(selected=selected, dropout=dropout, **part),
-        {"query": query, "key": key, "value": value, **of_entries},
+        lambda part: _attend_tiles(**part, selected=selected, dropout=dropout),
+        {"query": query, "key": key, "value": value, **entries},
         {},
         {"seed": seed},
         elements * size(block, 0) * size(block, 1),
@@ -82,28 +78,21 @@ def attend_in_tiles(query, key, value, block, seen, *, bias, dropout, seed):
     )
 
 
-def _attend_in_tiles(query, key, value, block, seen, bias, order, selected, dropout, seed=None):
-    """Computes `attend_in_tiles` of entries, given their order.
-
-    Args:
-        query, key, value: see `attend_in_tiles`.
-        block, seen, bias: `[batch, key_heads, entries]`.
-        order: int `[batch, key_heads, entries]`, the entries sorted by block.
-        selected: int, number of blocks that a query has selected.
-        dropout, seed: see `attend_in_tiles`.
-    """
+def _attend_tiles(query, key, value, block, keys, bias, order, selected, dropout, seed=None):
+    """Computes `attend_by_tiles` of some heads, given the order of entries by block."""
     batch, heads, length, queries, depth = sizes(query)
-    column = tf.gather(block, order, batch_dims=2)
+    column = tf.gather(block, order, batch_dims=2)  # [batch, key_heads, entries]
     stairs = staircase(column, order, inverse_permutation(order), TILE_SIZE, size(key, 2), 1)
     query = tf.reshape(tf.transpose(query, [0, 1, 3, 2, 4]), [batch, heads, -1, depth])
-    # Entries that another tile computes see no keys here.
-    seen = tf.where(stairs.here, stairs.of_sorted(tf.gather(seen, order, batch_dims=2)), 0)
-    allowed = tf.range(size(key, 3)) < seen[..., None]
+    # Entries that another tile computes see no keys here. [batch, key_heads, tiles, TILE_SIZE]
+    keys = tf.where(stairs.here, stairs.of_sorted(tf.gather(keys, order, batch_dims=2)), 0)
+    # Masks and logits are [batch, key_heads, tiles, TILE_SIZE, block_size].
     output, logsumexp = attend(
         stairs.of_entries(tf.tile(query, [1, 1, selected, 1])),
-        _of_tiles(key, stairs.column),
-        _of_tiles(value, stairs.column),
-        allowed,
+        _blocks_of_tiles(key, stairs.column),
+        _blocks_of_tiles(value, stairs.column),
+        tf.range(size(key, 3))
+        < keys[..., None],  # [batch, key_heads, tiles, TILE_SIZE, block_size]
         bias=stairs.of_sorted(tf.gather(bias, order, batch_dims=2))[..., None],
         dropout=dropout,
         seed=seed,
@@ -111,12 +100,12 @@ def _attend_in_tiles(query, key, value, block, seen, bias, order, selected, drop
     shape = [batch, heads, selected, queries, length]
     output = tf.reshape(stairs.of_rows(output), [*shape, size(value, 4)])
     logsumexp = tf.reshape(stairs.of_rows(logsumexp[..., None]), shape)
-    output = merge(output, logsumexp, axis=2)
+    output = merge(output, logsumexp, axis=2)  # [batch, key_heads, queries, length, value_depth]
     logsumexp = tf.reduce_logsumexp(logsumexp, axis=2)
     return tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])
 
 
-def _of_tiles(blocks, column):
+def _blocks_of_tiles(blocks, column):
     """Gathers the block of each tile, `[batch, heads, tiles, block_size, depth]`.
 
     One gather of whole blocks as rows, whose gradient adds whole rows.
@@ -124,18 +113,16 @@ def _of_tiles(blocks, column):
     batch, heads, count, *shape = sizes(blocks)
     rows = tf.reshape(blocks, [batch * heads * count, -1])
     first = tf.reshape(tf.range(batch * heads) * count, [batch, heads, 1])
-    return tf.reshape(_gather_rows(rows, column + first), [*sizes(column), *shape])
+    return tf.reshape(gather_summed(rows, column + first), [*sizes(column), *shape])
 
 
 @tf.custom_gradient
-def _gather_rows(rows, index):
+def gather_summed(rows, index):
     """Gathers rows. The gradient sums them in float32, see `rt_keras.ops.slices.map_slices`."""
 
     def gradients(upstream):
-        upstream = tf.cast(upstream, accumulation_dtype(rows.dtype))
-        total = tf.zeros_like(rows, upstream.dtype)
-        return tf.cast(
-            tf.tensor_scatter_nd_add(total, index[..., None], upstream), rows.dtype
-        ), None
+        total = tf.zeros_like(rows, accumulation_dtype(rows.dtype))
+        total = tf.tensor_scatter_nd_add(total, index[..., None], tf.cast(upstream, total.dtype))
+        return tf.cast(total, rows.dtype), None
 
     return tf.gather(rows, index), gradients
