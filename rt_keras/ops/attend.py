@@ -95,6 +95,18 @@ def _softmax(logits):
     return (weights, logsumexp), gradients
 
 
+def attend_folded(query, key, value, allowed, *, bias=None, dropout=0.0, seed=None):
+    """Computes `attend` for `[batch, heads, queries, depth]`, with as many or fewer heads of keys.
+
+    Each key head serves `heads / key_heads` consecutive heads, which attend together, so that its
+    keys are read once. Masks and biases are `[batch, key_heads, heads / key_heads * queries, keys]`.
+    """
+    heads, folded = query.shape[1], fold_heads(query, key.shape[1])
+    options = {"bias": bias, "dropout": dropout, "seed": seed}
+    output, logsumexp = attend(folded, key, value, allowed, **options)
+    return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
+
+
 def merge(outputs, logsumexps, axis):
     """Merges the attention to several sets of keys into one softmax.
 
@@ -194,14 +206,11 @@ def attend_step(
         `[batch, heads, queries]`.
     """
     query, bias = query * query.shape[-1] ** -0.5, None
-    heads, key_heads = query.shape[1], key.shape[1]
     if relative_embeddings is not None:
-        bias = fold_heads(_step_bias(query, relative_embeddings, distance, causal), key_heads)
-    # Queries that share keys attend together, so that the keys are read once:
-    # [batch, key_heads, heads / key_heads * queries, depth]
-    output, logsumexp = attend(fold_heads(query, key_heads), key, value, allowed, bias=bias)
-    output = fold_heads(output, heads)
-    return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
+        bias = _step_bias(query, relative_embeddings, distance, causal)
+        bias = fold_heads(bias, key.shape[1])
+    output, logsumexp = attend_folded(query, key, value, allowed, bias=bias)
+    return (output, logsumexp) if return_logsumexp else output
 
 
 def _step_bias(query, relative_embeddings, distance, causal):

@@ -47,14 +47,14 @@ def write_chunk(cache, position, count=None, **chunks):
         The updated cache.
     """
 
-    def written(kept, new):
-        length = size(new, 2)
-        row = places_of_rows(-position, tf.range(size(kept, 2)))
+    def written(x, chunk):
+        length = size(chunk, 2)
+        row = places_of_rows(-position, tf.range(size(x, 2)))  # [batch or 1, places]
         is_new = (row >= 0) & (row < places_of_rows(length if count is None else count, 0))
-        new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(row, 0, length - 1))
-        return tf.where(is_new[:, None, :, None], new, kept)
+        chunk = take_places(tf.cast(chunk, x.dtype), tf.clip_by_value(row, 0, length - 1))
+        return tf.where(is_new[:, None, :, None], chunk, x)
 
-    return {**cache, **{name: written(cache[name], new) for name, new in chunks.items()}}
+    return {**cache, **{name: written(cache[name], chunk) for name, chunk in chunks.items()}}
 
 
 def put_places(cache, places, **rows):
@@ -70,36 +70,31 @@ def put_places(cache, places, **rows):
     Returns:
         The updated cache.
     """
-
-    def put(kept, new):
-        flat, row = _flat_rows(kept, places[:, None])
-        new = tf.reshape(tf.cast(new, kept.dtype), [-1, *sizes(kept)[3:]])
-        return tf.reshape(tf.tensor_scatter_nd_update(flat, row, new), sizes(kept))
-
-    return like({**cache, **{name: put(cache[name], new) for name, new in rows.items()}}, cache)
+    written = {name: _scatter(cache[name], places[:, None], new) for name, new in rows.items()}
+    return like({**cache, **written}, cache)
 
 
-def where_counted(count, new, kept):
+def where_counted(count, new, before):
     """Selects the new state in rows with a position that is not padding, else the old state.
 
     Args:
         count: int `[batch]`, 0 for rows whose positions are padding; None for no padding.
-        new, kept: tensors `[batch, ...]`, the state after and before the position.
+        new, before: tensors `[batch, ...]`, the state after and before the position.
     """
     if count is None:
         return new
-    counts = tf.reshape(count > 0, [-1, *[1] * (kept.shape.rank - 1)])
-    return tf.where(counts, tf.cast(new, kept.dtype), kept)
+    counts = tf.reshape(count > 0, [-1, *[1] * (before.shape.rank - 1)])
+    return tf.where(counts, tf.cast(new, before.dtype), before)
 
 
-def put_rows(kept, place, new, count=None):
+def put_rows(x, place, new, count=None):
     """Writes one row into a slot for each row of the batch and each head.
 
     Inside a loop, XLA updates the rows in place: unlike an update of a slice, a scatter is not
     fused with the operations that read its result, which would then need the old tensor.
 
     Args:
-        kept: `[batch, heads, places, ...]`.
+        x: `[batch, heads, places, ...]`.
         place: int, broadcastable to `[batch, heads]`.
         new: `[batch, heads, 1, ...]`.
         count: int `[batch]`, 0 for rows of the batch that are unchanged; None for none.
@@ -107,33 +102,24 @@ def put_rows(kept, place, new, count=None):
     Returns:
         `[batch, heads, places, ...]`.
     """
-    batch, heads, _, *inner = shape = sizes(kept)
     if count is not None:
         # The slot of unchanged rows may be beyond the last one.
         place = tf.where(tf.reshape(count, [-1, 1]) > 0, place, 0)
-    flat, row = _flat_rows(kept, tf.expand_dims(place, -1))
-    new = tf.reshape(tf.cast(new, kept.dtype), [batch, heads, *inner])
-    if count is not None:
-        held = tf.reshape(tf.gather_nd(flat, row), [batch, heads, *inner])
-        new = where_counted(count, new, held)
-    new = tf.reshape(new, [batch * heads, *inner])
-    return tf.reshape(tf.tensor_scatter_nd_update(flat, row, new), shape)
+    return _scatter(x, tf.expand_dims(place, -1), new, count)
 
 
-def _flat_rows(kept, places):
-    """Flattens batch, heads and slots into one axis, and computes the indices of rows on it.
-
-    Args:
-        kept: `[batch, heads, places, ...]`.
-        places: int, broadcastable to `[batch, heads, n]`.
-
-    Returns:
-        `[batch * heads * places, ...]`, and int `[batch * heads * n, 1]`.
-    """
-    batch, heads, length, *inner = sizes(kept)
+def _scatter(x, places, new, count=None):
+    """Writes rows at places of axis 2, int broadcastable to `[batch, heads, n]`."""
+    batch, heads, length, *inner = shape = sizes(x)
+    flat = tf.reshape(x, [batch * heads * length, *inner])
     first = tf.reshape(tf.range(batch * heads) * length, [batch, heads, 1])
-    flat = tf.reshape(kept, [batch * heads * length, *inner])
-    return flat, tf.reshape(first + places, [-1, 1])
+    index = tf.reshape(first + places, [-1, 1])  # [batch * heads * n, 1], of the flat rows
+    new = tf.cast(new, x.dtype)
+    if count is not None:
+        before = tf.reshape(tf.gather_nd(flat, index), [batch, heads, -1, *inner])
+        new = where_counted(count, new, before)
+    new = tf.reshape(new, [-1, *inner])
+    return tf.reshape(tf.tensor_scatter_nd_update(flat, index, new), shape)
 
 
 def like(cache, before):

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, pad_axis, places_of_rows, size, take_places
+from rt_keras.ops.attend import attend_folded
+from rt_keras.ops.blocks import pad_axis, places_of_rows, size, take_places
 from rt_keras.ops.caches import pad_to, write_chunk
 from rt_keras.ops.left_padding import leading_padding
 from rt_keras.ops.naive import naive_attention, naive_mask
@@ -150,7 +150,6 @@ def _attend(query, keys, allowed, dropout, seed):
     heads, key_heads = query.shape[1], keys["key"].shape[1]
     # The query heads of one key head become more queries of it.
     allowed = tf.tile(allowed[:, None], [1, 1, heads // key_heads, 1])
-    folded = fold_heads(query * query.shape[3] ** -0.5, key_heads)
     key, value = (tf.cast(keys[name], query.dtype) for name in ("key", "value"))
-    output, logsumexp = attend(folded, key, value, allowed, dropout=dropout, seed=seed)
-    return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
+    query = query * query.shape[3] ** -0.5
+    return attend_folded(query, key, value, allowed, dropout=dropout, seed=seed)

@@ -5,13 +5,13 @@ import tensorflow as tf
 from rt_keras.ops.attend import (
     accumulation_dtype,
     attend,
+    attend_folded,
     attend_step,
     merge_sets,
     no_attention,
 )
 from rt_keras.ops.blocks import (
     ceil_div,
-    fold_heads,
     join_blocks,
     larger,
     move_axis,
@@ -263,16 +263,9 @@ def full_step(
     check_position(position, size(cache["key"], 2), count)
     cache = write(cache, position, count, key=key, value=value)
     distance = from_rows(position, -tf.range(size(cache["key"], 2)))  # [keys] or [batch, 1, keys]
-    output = attend_step(
-        query,
-        cache["key"],
-        cache["value"],
-        distance[..., None, :] >= 0,
-        distance,
-        relative_embeddings=relative_embeddings,
-        return_logsumexp=return_logsumexp,
-    )
-    return output, cache
+    keys = cache["key"], cache["value"], distance[..., None, :] >= 0, distance
+    options = {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
+    return attend_step(query, *keys, **options), cache
 
 
 def full_cross_step(query, key, value, position, *, key_mask=None, relative_embeddings=None):
@@ -364,16 +357,11 @@ def full_chunk(
         if relative_embeddings is not None:
             bias = _bias_at(query, relative_embeddings, distance)
         allowed = ((distance >= 0) & (places >= start))[:, None]
-        output, logsumexp = attend(
-            fold_heads(query, key_heads),  # [batch, key_heads, heads / key_heads * length, depth]
-            repeat_heads(_keys_at(cache["key"], first, number), key_heads),
-            repeat_heads(_keys_at(cache["value"], first, number), key_heads),
-            tf.tile(allowed, [1, 1, heads // key_heads, 1]),
-            bias=bias,
-            dropout=dropout,
-            seed=seed,
-        )
-        return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
+        allowed = tf.tile(allowed, [1, 1, heads // key_heads, 1])
+        keys = repeat_heads(_keys_at(cache["key"], first, number), key_heads)
+        values = repeat_heads(_keys_at(cache["value"], first, number), key_heads)
+        options = {"bias": bias, "dropout": dropout, "seed": seed}
+        return attend_folded(query, keys, values, allowed, **options)
 
     if not isinstance(room, int) or room <= KEYS_AT_ONCE:
         attended = attend_keys(0, room)

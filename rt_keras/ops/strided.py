@@ -3,12 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.attend import (
-    StepKeys,
-    accumulation_dtype,
-    attend,
-    attend_step,
-)
+from rt_keras.ops.attend import StepKeys, accumulation_dtype, attend, attend_step
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,

@@ -165,31 +165,23 @@ def local_attention(
         keys_before=keys_before,
         block_numbers=block_numbers,
     )
+    masks = {"query_mask": query_mask, "key_mask": key_mask}
     if windows.have_all_keys(size(query, 2), size(key, 2)) and not dropout:
-        return full_attention(
-            query,
-            key,
-            value,
-            causal=causal,
-            query_mask=query_mask,
-            key_mask=key_mask,
-            documents=documents,
-            relative_embeddings=relative_embeddings,
-            return_logsumexp=return_logsumexp,
-        )
+        tables = {"documents": documents, "relative_embeddings": relative_embeddings}
+        options = {"causal": causal, "return_logsumexp": return_logsumexp}
+        return full_attention(query, key, value, **masks, **tables, **options)
     spans = windows.spans()
     if runs_on_cpu_kernels() and spans is not None and relative_embeddings is None:
         query *= query.shape[-1] ** -0.5
         attended = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
         return attended if return_logsumexp else attended[0]
     options = {"dropout": dropout, "return_logsumexp": return_logsumexp}
-    masks = {"query_mask": query_mask, "key_mask": key_mask, "block_numbers": block_numbers}
     attended = over_local_heads(
         lambda arguments: _attend_windows(**arguments, **options, windows=windows),
         windows,
         {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings},
-        {**masks, "seed": seed},
+        {**masks, "block_numbers": block_numbers, "seed": seed},
         return_logsumexp,
     )
     return (attended[0], attended[1][..., 0]) if return_logsumexp else attended

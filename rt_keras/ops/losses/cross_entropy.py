@@ -8,14 +8,7 @@ from rt_keras.ops.blocks import larger, size, smaller
 
 
 def chunked_cross_entropy(
-    hidden,
-    table,
-    labels,
-    bias=None,
-    chunk_size=1024,
-    soft_cap=None,
-    trainable=True,
-    project=None,
+    hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None, trainable=True, project=None
 ):
     """Computes each position's cross entropy and most likely label, in chunks of positions.
 
