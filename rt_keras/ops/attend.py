@@ -99,7 +99,8 @@ def attend_folded(query, key, value, allowed, *, bias=None, dropout=0.0, seed=No
     """Computes `attend` for `[batch, heads, queries, depth]`, with as many or fewer heads of keys.
 
     Each key head serves `heads / key_heads` consecutive heads, which attend together, so that its
-    keys are read once. Masks and biases are `[batch, key_heads, heads / key_heads * queries, keys]`.
+    keys are read once. Masks and biases are
+    `[batch, key_heads, heads / key_heads * queries, keys]`.
     """
     heads, folded = query.shape[1], fold_heads(query, key.shape[1])
     options = {"bias": bias, "dropout": dropout, "seed": seed}
