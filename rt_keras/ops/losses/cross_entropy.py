@@ -7,6 +7,14 @@ import tensorflow as tf
 from rt_keras.ops.blocks import larger, size, smaller
 
 
+def naive_cross_entropy(hidden, table, labels, bias=None, soft_cap=None):
+    """Computes `chunked_cross_entropy` by its equation, with all the logits."""
+    logits = tf.einsum("bnd,vd->bnv", hidden, table) + (0.0 if bias is None else bias)
+    logits = logits if soft_cap is None else soft_cap * tf.tanh(logits / soft_cap)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return losses, tf.argmax(logits, axis=2, output_type=tf.int32)
+
+
 def chunked_cross_entropy(
     hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None, trainable=True, project=None
 ):

@@ -1,9 +1,28 @@
 """The loss of connectionist temporal classification."""
 
+import numpy as np
 import tensorflow as tf
 
 # Log probability of what is impossible; finite, so that differences have gradients.
 IMPOSSIBLE = -1e30
+
+
+def naive_ctc_loss(labels, logits, blank=0):
+    """Computes `ctc_loss` of one text by the recursion of its equation, in NumPy."""
+    p = np.exp(logits - np.max(logits, axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)  # [length, classes]
+    states = [blank]
+    for label in labels:
+        states += [label, blank] if label != blank else []
+    before = [1.0] + [0.0] * (len(states) - 1)
+    for row in p:
+        after = []
+        for s, state in enumerate(states):
+            skips = s > 1 and state not in (blank, states[s - 2])
+            ways = before[max(s - 1 - skips, 0) : s + 1]
+            after.append(sum(ways) * row[state])
+        before = after
+    return -np.log(sum(before[-2:]))
 
 
 def ctc_loss(labels, logits, blank=0):
@@ -43,8 +62,8 @@ def ctc_loss(labels, logits, blank=0):
     log_p = tf.nn.log_softmax(tf.cast(logits, tf.float32))
     states = _between_blanks(labels, blank)
     # A product with one-hot vectors, whose gradient is not a scatter.
-    chosen = tf.one_hot(states, log_p.shape[-1], dtype=tf.float32)
-    log_p = tf.einsum("btc,bsc->tbs", log_p, chosen)
+    classes = tf.one_hot(states, log_p.shape[-1], dtype=tf.float32)
+    log_p = tf.einsum("btc,bsc->tbs", log_p, classes)  # [length, batch, states]
     two_before = tf.pad(states, [[0, 0], [2, 0]], constant_values=blank)[:, :-2]
     skips = tf.where((states != blank) & (states != two_before), 0.0, IMPOSSIBLE)
     count = tf.reduce_sum(tf.cast(labels != blank, tf.int32), axis=1)[:, None]
@@ -55,12 +74,11 @@ def ctc_loss(labels, logits, blank=0):
 
 @tf.custom_gradient
 def _alignments(log_p, skips, ends):
-    """Returns -ln of the probability of all alignments.
+    """Returns -ln of the probability of all alignments, `[batch]`.
 
-    Args:
-        log_p: `[length, batch, states]`, log probability of the label of each state.
-        skips, ends: `[batch, states]`, 0 where the last label but one may precede a state, and
-            where an alignment may end; `IMPOSSIBLE` elsewhere.
+    `log_p`, `[length, batch, states]`, is that of the label of each state. `skips` and `ends`,
+    `[batch, states]`, are 0 where the last label but one may precede a state and where an alignment
+    may end, and `IMPOSSIBLE` elsewhere.
 
     The gradient of `log_p` is minus the probability of each state at each position, given the
     labels: a_t(s) b_t(s) / p(labels), where b_t(s) is the probability of all that comes after.
@@ -68,15 +86,15 @@ def _alignments(log_p, skips, ends):
     # Before the first position, only the first blank may have been passed.
     start = tf.where(tf.range(tf.shape(log_p)[2]) == 0, 0.0, tf.fill(tf.shape(ends), IMPOSSIBLE))
 
-    def forward(before, now):
+    def forward(before, row):
         ways = [before, _shifted(before, 1), _shifted(before, 2) + skips]
-        return _log_sum(ways) + now
+        return _log_sum(ways) + row
 
     ahead = tf.scan(forward, log_p, start)
     loss = -tf.reduce_logsumexp(ahead[-1] + ends, axis=1)
 
-    def backward(after, now):
-        after = after + now
+    def backward(after, row):
+        after = after + row
         return _log_sum([after, _shifted(after, -1), _shifted(after + skips, -2)])
 
     def gradient(upstream):
