@@ -69,6 +69,7 @@ class ChunkedLoss(Training):
             The cross entropy of each label and the most likely token, `[batch, length, 2]`.
         """
         losses, likeliest = self.token_losses(hidden, labels, self.loss_chunk_size)
+        # Two of [batch, length] -> [batch, length, 2]
         return tf.stack([losses, tf.cast(likeliest, losses.dtype)], axis=-1)
 
     def token_losses(self, hidden, labels, chunk_size):
@@ -109,7 +110,7 @@ def losses_of_layer(layer, hidden, labels, chunk_size):
         project, tied = None, not is_dense and layer.tie_weights
         table = layer.kernel if is_dense else layer.embeddings if tied else layer.reverse_embeddings
         table = tf.cast(table, hidden.dtype)
-        table = table if tied else tf.transpose(table)
+        table = table if tied else tf.transpose(table)  # [vocabulary, depth]
     else:
         project = _projection(layer, {} if is_dense else {"reverse": True})
         # [depth, vocabulary], the logits of unit vectors

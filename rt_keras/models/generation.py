@@ -249,6 +249,7 @@ def read_chunks(read, tokens, counts, cache, chunk_size):
     padded = tf.pad(tokens, [[0, 0], [0, chunk_size]])
 
     def read_chunk(start, cache):
+        # [batch, chunk_size]
         chunk = tf.slice(padded, [0, start], [size(tokens, 0), chunk_size])
         cache = read(chunk, cache, start, tf.clip_by_value(counts - start, 0, chunk_size))
         return start + chunk_size, cache
@@ -270,6 +271,7 @@ def written_tokens(tokens, prompt_mask, stop_token_ids=None):
     """
     if stop_token_ids is None:
         return tf.ones_like(prompt_mask)
+    # [batch, length, stop tokens] -> [batch, length]
     stops = tf.reduce_any(tokens[..., None] == tf.constant(list(stop_token_ids)), axis=-1)
     stops = tf.cast(stops & ~prompt_mask, tf.int32)
     return tf.cumsum(stops, axis=-1, exclusive=True) == 0

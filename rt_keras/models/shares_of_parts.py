@@ -88,7 +88,7 @@ def shares_of(weights):
     [0.5, 0.5, 2.0]
     """
     weights = tf.cast(weights, tf.float32)
-    sums = tf.reduce_sum(weights, axis=list(range(1, weights.shape.rank)))
+    sums = tf.reduce_sum(weights, axis=list(range(1, weights.shape.rank)))  # [parts]
     return tf.math.divide_no_nan(sums, mean_over_replicas(tf.reduce_mean(sums)))
 
 

@@ -20,26 +20,26 @@ def model():
     return model
 
 
-def test_a_prompt_that_is_too_long_is_refused(model):
-    with pytest.raises(ValueError, match="prompt must have at most 8 tokens.*Received: 9"):
-        model.generate("12345678")
-    with pytest.raises(ValueError, match="prompt 1 must have at most 3 tokens.*Received: 4"):
-        model.generate(["1", "123"], max_length=3)
-    # A prompt that just fits is returned unchanged.
-    assert model.generate("1234567") == "1234567"
+@pytest.mark.parametrize(
+    "prompt, max_length, error, message",
+    [
+        ("12345678", None, ValueError, "prompt must have at most 8 tokens.*Received: 9"),
+        (["1", "123"], 3, ValueError, "prompt 1 must have at most 3 tokens.*Received: 4"),
+        ("a", 0, ValueError, "sequence_length must be at least 1. .*=0"),
+        ("a", "6", ValueError, "sequence_length must be at least 1. .*='6'"),
+        ("\udcff", None, ValueError, "prompt must be valid UTF-8"),
+        (5, None, TypeError, "prompt must be a string"),
+        (b"a", None, TypeError, "prompt must be a string"),
+    ],
+)
+def test_prompts_that_cannot_be_continued_are_refused(model, prompt, max_length, error, message):
+    with pytest.raises(error, match=message):
+        model.generate(prompt, max_length=max_length)
 
 
-def test_prompts_that_are_not_text_are_refused(model):
+def test_no_prompts_and_a_prompt_that_just_fits(model):
     assert model.generate([]) == []
-    with pytest.raises(ValueError, match="sequence_length must be at least 1. .*=0"):
-        model.generate("a", max_length=0)
-    with pytest.raises(ValueError, match="prompt must be valid UTF-8"):
-        model.generate("\udcff")
-    with pytest.raises(ValueError, match="sequence_length must be at least 1. .*='6'"):
-        model.generate("a", max_length="6")
-    for prompt in (5, b"a"):
-        with pytest.raises(TypeError, match="prompt must be a string"):
-            model.generate(prompt)
+    assert model.generate("1234567") == "1234567"
 
 
 def test_texts_of_an_encoder_decoder_that_cannot_be_right_are_refused():
@@ -66,14 +66,6 @@ def test_invalid_utf8_is_refused_if_the_tokenizer_needs_utf8(tokenizer):
     with pytest.raises(ValueError, match="prompt 1 must be valid UTF-8"):
         check_texts("prompt", ["a", b"\xff"], tokenizer, limit=8)
     check_texts("prompt", ["a", b"\xff"], ByteTokenizer(), limit=8)
-
-
-@pytest.mark.parametrize("token", [-1, 258])
-def test_unknown_tokens_are_refused(model, token):
-    bare = models.RoutingTransformerCausalLM(model.backbone)
-    inputs = {"token_ids": np.array([[1, token, 0, 0]]), "padding_mask": np.ones([1, 4], bool)}
-    with pytest.raises(ValueError, match=f"token_ids must be from 0 to 257. Received: {token}"):
-        bare.generate(inputs, stop_token_ids=None)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +113,12 @@ def test_tokens_and_masks_may_be_lists(adapted):
     ):
         with pytest.raises(ValueError, match=message):
             model.score(call, rows["padding_mask"])
-    for ids, message in (([[1.5] * 4] * 2, whole), ([[1] * 3] * 2, r"\(2, 3\). Received: \(2, 4")):
+    for ids, message in (
+        ([[1.5] * 4] * 2, whole),
+        ([[-1] * 4] * 2, "token_ids must be from 0 to 19. Received: -1"),
+        ([[20] * 4] * 2, "token_ids must be from 0 to 19. Received: 20"),
+        ([[1] * 3] * 2, r"\(2, 3\). Received: \(2, 4"),
+    ):
         with pytest.raises(ValueError, match=message):
             model.generate({**rows, "token_ids": ids}, stop_token_ids=None)
     with pytest.raises(ValueError, match="dictionary with .padding_mask.*Received: .'token_ids'"):

@@ -249,5 +249,6 @@ def _sample(logits, temperature, seed):
     """Samples a value from each row of logits, or the most likely one if temperature is 0."""
     likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = tf.math.divide_no_nan(logits, temperature)
+    # [batch, vocabulary_size] -> [batch]
     drawn = tf.random.stateless_categorical(scaled, 1, seed, dtype=tf.int32)[:, 0]
     return tf.where(temperature > 0, drawn, likeliest)

@@ -189,6 +189,7 @@ def scores_of_batch(y_true, y_pred):
     """
     y_pred = tf.cast(y_pred, tf.float32)
     batch, texts, _ = tf.unstack(tf.shape(y_pred))
+    # [batch] and [batch, passages, embedding_dim]
     real, passages, first = tf.cast(y_true, tf.bool), y_pred[:, 1:], 0
     replica = tf.distribute.get_replica_context()
     if replica is not None and replica.num_replicas_in_sync > 1:
@@ -200,7 +201,7 @@ def scores_of_batch(y_true, y_pred):
     real = tf.repeat(tf.reshape(real, [-1]), texts - 1)
     # [all questions, passages, embedding_dim] -> [all passages, embedding_dim]
     passages = tf.reshape(passages, [-1, y_pred.shape[-1]])
-    scores = tf.matmul(y_pred[:, 0], passages, transpose_b=True)
+    scores = tf.matmul(y_pred[:, 0], passages, transpose_b=True)  # [batch, all passages]
     return tf.where(real, scores, NO_SCORE), (first + tf.range(batch)) * (texts - 1)
 
 

@@ -108,7 +108,7 @@ class RoutingTransformerSpeechRecognizerPreprocessor(keras_hub.models.Preprocess
                 f"from -1 to 1. Received: {x.dtype.name} of the shape {x.shape}"
             )
         if strings:
-            samples, counts = decode_wavs(x)
+            samples, counts = decode_wavs(x)  # [batch] -> [batch, samples] and [batch]
         else:
             samples = tf.cast(x, tf.float32)
             counts = tf.fill(tf.shape(samples)[:1], tf.shape(samples)[1])

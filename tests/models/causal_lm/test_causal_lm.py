@@ -152,27 +152,16 @@ def decoded(model, tokens, count):
     return np.concatenate(outputs, axis=1)
 
 
-def in_chunks(model, tokens, ends, step=None):
-    """The logits of chunks that end at these positions."""
-    step = step or model.call_with_cache
-    cache, outputs = model.new_cache(len(tokens), tokens.shape[1]), []
-    for start, end in zip([0, *ends], ends):
-        logits, _, cache = step(tf.constant(tokens[:, start:end]), cache, tf.constant(start))
-        outputs.append(logits)
-    return np.concatenate(outputs, axis=1)
-
-
 @pytest.mark.parametrize(
     "changes", [pytest.param(x, marks=pytest.mark.slow if "block" not in x else ()) for x in CACHED]
 )
-def test_logits_of_one_position_at_a_time_and_of_chunks(changes):
+def test_logits_of_one_position_at_a_time(changes):
     model = make_model(**CACHED[changes], dtype="float64")
     tokens = checks.random_tokens(2, 16)
     expected = model(checks.inputs(tokens))
     # Sines are computed in float32.
     tolerance = 1e-6 if model.backbone.sinusoidal_positions else 1e-10
     checks.same(decoded(model, tokens, 9), expected[:, 9:], tolerance)
-    checks.same(in_chunks(model, tokens, [5, 6, 13, 16]), expected, tolerance)
 
 
 # Greedy continuations are compared with recomputation above. Other random samplers differ from

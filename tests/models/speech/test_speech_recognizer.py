@@ -73,10 +73,6 @@ def test_loss_is_that_of_keras():
     labels = np.array([[1, 1, 2, 0], [3, 0, 0, 0]])
     logits = RNG.normal(size=[2, 8, 4]).astype("float32")
     close(CTCLoss()(labels, logits), keras.losses.CTC()(labels, logits), 1e-4)
-    rows = CTCLoss(reduction=None)(labels, logits)
-    close(tf.reduce_mean(rows), CTCLoss()(labels, logits), 1e-6)
-    weighted = CTCLoss(reduction="sum")(labels, logits, sample_weight=np.array([0.0, 2.0]))
-    close(weighted, 2 * rows[1], 1e-6)
     loss = keras.losses.deserialize(keras.losses.serialize(CTCLoss(name="other")))
     assert type(loss) is CTCLoss and loss.name == "other"
 
