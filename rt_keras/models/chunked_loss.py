@@ -17,7 +17,7 @@ class ChunkedLoss(Training):
     The rest of a step is unchanged.
 
     List the mixin before KerasHub's base classes. A subclass defines
-    `hidden_states(inputs, training)`.
+    `hidden_states(inputs, training)` and `token_losses(hidden, labels, chunk_size)`.
     """
 
     # Number of positions whose logits are computed at once in training; None for all.
@@ -72,22 +72,6 @@ class ChunkedLoss(Training):
         # Two of [batch, length] -> [batch, length, 2]
         return tf.stack([losses, tf.cast(likeliest, losses.dtype)], axis=-1)
 
-    def token_losses(self, hidden, labels, chunk_size):
-        """Computes the cross entropy of each token, and the most likely tokens.
-
-        Args:
-            hidden: `[batch, length, hidden_dim]`.
-            labels: int `[batch, length]`.
-            chunk_size: int, number of positions whose logits are computed at once.
-
-        Returns:
-            Both `[batch, length]`; see `rt_keras.ops.chunked_cross_entropy`.
-        """
-        if self.output_projection is not None:
-            hidden = self.output_projection(hidden)
-        layer = self.output_dense or self.backbone.token_embedding
-        return losses_of_layer(layer, hidden, labels, chunk_size)
-
 
 def losses_of_layer(layer, hidden, labels, chunk_size):
     """Computes the cross entropy of the logits of an output layer, in chunks of positions.
@@ -97,7 +81,7 @@ def losses_of_layer(layer, hidden, labels, chunk_size):
 
     Args:
         layer: a built `Dense`, or a `ReversibleEmbedding`, which is called in reverse.
-        hidden, labels, chunk_size: see `ChunkedLoss.token_losses`, which returns the same.
+        hidden, labels, chunk_size: see `LanguageModel.token_losses`, which returns the same.
 
     Raises:
         ValueError: if the layer is trained in float8, whose scales follow each call.

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.chunked_loss import ChunkedLoss
+from rt_keras.models.chunked_loss import ChunkedLoss, losses_of_layer
 from rt_keras.models.generation import (
     bucket,
     shortest_prompt,
@@ -64,6 +64,22 @@ class LanguageModel(Loadable, ChunkedLoss):
         if self.output_dense is not None:
             return self.output_dense(hidden)
         return self.backbone.token_embedding(hidden, reverse=True)
+
+    def token_losses(self, hidden, labels, chunk_size):
+        """Computes the cross entropy of each token, and the most likely tokens.
+
+        Args:
+            hidden: `[batch, length, hidden_dim]`.
+            labels: int `[batch, length]`.
+            chunk_size: int, number of positions whose logits are computed at once.
+
+        Returns:
+            Both `[batch, length]`; see `rt_keras.ops.chunked_cross_entropy`.
+        """
+        if self.output_projection is not None:
+            hidden = self.output_projection(hidden)
+        layer = self.output_dense or self.backbone.token_embedding
+        return losses_of_layer(layer, hidden, labels, chunk_size)
 
     def get_config(self):
         return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}

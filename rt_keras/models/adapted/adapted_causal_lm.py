@@ -241,7 +241,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
         return self.backbone(inputs, training=training)
 
     def token_losses(self, hidden, labels, chunk_size):
-        """See `ChunkedLoss.token_losses`."""
+        """See `LanguageModel.token_losses`."""
         return losses_of_layer(self.backbone.token_embedding, hidden, labels, chunk_size)
 
     def blocks(self, padding_mask):
