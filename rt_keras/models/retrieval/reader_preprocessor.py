@@ -9,7 +9,7 @@ from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens, check_string
 from rt_keras.keys import wrong_value
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
-from rt_keras.models.text_preprocessor import check_tokenizer
+from rt_keras.models.compatible_parts import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -5,13 +5,13 @@ import keras_hub
 
 from rt_keras.keys import check, one_of
 from rt_keras.layers.head_options import positive_int_or_none
+from rt_keras.models.compatible_parts import check_backbone
 from rt_keras.models.presets import Loadable
 from rt_keras.models.retrieval.contrastive import Contrastive
 from rt_keras.models.retrieval.encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.retrieval.text_embedder_preprocessor import (
     RoutingTransformerTextEmbedderPreprocessor,
 )
-from rt_keras.models.text_preprocessor import check_backbone
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

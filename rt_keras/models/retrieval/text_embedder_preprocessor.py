@@ -5,8 +5,8 @@ import keras_hub
 
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.models.compatible_parts import check_tokenizer
 from rt_keras.models.retrieval.encoder_backbone import RoutingTransformerEncoderBackbone
-from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -7,9 +7,9 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
+from rt_keras.models.compatible_parts import check_tokenizer
 from rt_keras.models.generation import check_texts, no_tokens
 from rt_keras.models.seq_2_seq.seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
-from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
+from rt_keras.models.compatible_parts import check_backbone
 from rt_keras.models.generation import bucket
 from rt_keras.models.presets import Loadable
 from rt_keras.models.speech.sound_windows import join_windows, windows_of_sounds
@@ -16,7 +17,6 @@ from rt_keras.models.speech.speech_backbone import (
 from rt_keras.models.speech.speech_recognizer_preprocessor import (
     RoutingTransformerSpeechRecognizerPreprocessor,
 )
-from rt_keras.models.text_preprocessor import check_backbone
 from rt_keras.models.training import Training
 from rt_keras.ops.losses.ctc import ctc_loss
 

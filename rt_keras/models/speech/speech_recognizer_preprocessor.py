@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens
 from rt_keras.data.wav import decode_wavs
+from rt_keras.models.compatible_parts import check_tokenizer
 from rt_keras.models.generation import as_tensor
 from rt_keras.models.speech.audio_converter import (
     STRIDE,
@@ -14,7 +15,6 @@ from rt_keras.models.speech.audio_converter import (
 )
 from rt_keras.models.speech.speech_backbone import RoutingTransformerSpeechBackbone
 from rt_keras.models.speech.speech_embedding import SUBSAMPLING
-from rt_keras.models.text_preprocessor import check_tokenizer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -1,4 +1,4 @@
-"""Checks of tokenizers and backbones, for the preprocessors and tasks."""
+"""Checks that tokenizers, preprocessors and backbones fit together."""
 
 from rt_keras import data
 from rt_keras.data.tokenizer import TextTokenizer
