@@ -1,15 +1,90 @@
-"""Routing attention with balanced clusters: each centroid picks its nearest positions."""
+"""Routing attention with balanced clusters: each centroid picks its nearest positions.
 
+The naive version first, then the op, and attention inside clusters that pick their members, which
+`random.py` shares.
+"""
+
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, size, sizes, smaller
+from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize
 from rt_keras.ops.nearest.assign import logit_bound, normalize, prepare
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.slices import over_blocks, over_heads, slices_of_blocks, smallest_divisor
 
+# Maximum number of scores, one for each centroid and position, that are computed at once.
+MAX_SCORES = 2**24
+# XLA sorts longer rows part by part if a thousand or more indices are requested. On a CPU this
+# takes 40 times as long as finding the best of each part, and the best of those.
+LONGEST_ROW = 2**19 - 1
 
-def balanced_attention(query, key, value, centroids, *, window_size, **options):
+
+def naive_balanced_attention(query, key, value, centroids, **options):
+    """The equation of `balanced_attention`: members score highest for their centroid."""
+
+    def score(x):
+        return np.einsum("hcd,bhnd->bhcn", centroids, naive_normalize(x))
+
+    return naive_cluster_attention(query, key, value, score, **options)
+
+
+def naive_cluster_attention(
+    query,
+    key,
+    value,
+    score,
+    *,
+    window_size,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+):
+    """Attention inside clusters, whose members have the highest scores.
+
+    `score` is a function of queries or keys, which returns `[batch, heads, clusters, length]`.
+    """
+    if key is None:
+        key, key_mask = query, query_mask if key_mask is None else key_mask
+    query_members = naive_members(score(query), query_mask, window_size)
+    key_members = naive_members(score(key), key_mask, window_size)
+    visible = naive_mask(
+        query.shape[2], key.shape[2], causal=causal, query_mask=query_mask, key_mask=key_mask
+    )
+    query, key = naive_normalize(query), naive_normalize(key)
+    total = 0
+    for c in range(query_members.shape[2]):
+        inside = query_members[:, :, c, :, None] & key_members[:, :, c, None]
+        total += naive_attention(query, key, value, visible & inside, relative_embeddings)
+    return total / np.maximum(query_members.sum(axis=2), 1)[..., None]
+
+
+def naive_members(scores, mask, count):
+    """The positions with the highest scores, padding last, bool `[batch, heads, clusters, n]`."""
+    if mask is not None:
+        scores = np.where(np.asarray(mask, bool)[:, None, None], scores, -np.inf)
+    best = np.argsort(-scores, axis=-1, kind="stable")[..., :count]
+    members = np.zeros(scores.shape, bool)
+    np.put_along_axis(members, best, True, axis=-1)
+    return members
+
+
+def balanced_attention(
+    query,
+    key,
+    value,
+    centroids,
+    *,
+    window_size,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
+):
     """Routing attention where each centroid attends among the positions that score highest.
 
     With q, k the normalized queries and keys, each centroid c has the members
@@ -31,17 +106,15 @@ def balanced_attention(query, key, value, centroids, *, window_size, **options):
         value: `[batch, heads, keys, value_depth]`.
         centroids: `[heads, clusters, depth]`.
         window_size: int, members of a cluster; all positions if there are fewer.
-        **options: options of every kind of clusters that pick their members:
-
-            - `causal`: bool, whether query i sees key j only if j <= i. Defaults to False.
-            - `query_mask`: bool `[batch, queries]`, False for padding, whose output is 0 and which
-              is a member only if there are too few other positions; or None.
-            - `key_mask`: bool `[batch, keys]`, False for padding, which no query sees and which is
-              a member only if there are too few other positions; or None.
-            - `relative_embeddings`: `[heads, 2 m + 1, depth]`, r above; distances are clipped to
-              ±m. None for no relative positions.
-            - `dropout`: float, share of the attention weights set to 0. Defaults to 0.
-            - `seed`: int `[2]`, needed if `dropout` is above 0.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, queries]`, False for padding, whose output is 0 and which is a
+            member only if there are too few other positions; or None.
+        key_mask: bool `[batch, keys]`, False for padding, which no query sees and which is a member
+            only if there are too few other positions; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to ±m. None
+            for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -53,13 +126,21 @@ def balanced_attention(query, key, value, centroids, *, window_size, **options):
     >>> balanced_attention(x, None, x, centroids, window_size=4, causal=True).shape
     TensorShape([1, 2, 12, 4])
     """
-    weights = {"centroids": centroids}
-    options |= {"num_clusters": size(centroids, 1), "window_size": window_size}
-    return cluster_attention(nearest_members, weights, query, key, value, **options)
-
-
-# Maximum number of scores, one for each centroid and position, that are computed at once.
-MAX_SCORES = 2**24
+    return cluster_attention(
+        nearest_members,
+        {"centroids": centroids},
+        query,
+        key,
+        value,
+        num_clusters=size(centroids, 1),
+        window_size=window_size,
+        causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        relative_embeddings=relative_embeddings,
+        dropout=dropout,
+        seed=seed,
+    )
 
 
 def nearest_members(x, mask, count, weights):
@@ -74,33 +155,26 @@ def nearest_members(x, mask, count, weights):
     Returns:
         int32 `[batch, heads, clusters, count]`, in any order.
     """
+
+    def nearest_to(centroids):
+        """Picks the positions nearest to some centroids, `[batch, heads, clusters, count]`."""
+        dtype = accumulation_dtype(x.dtype)
+        centroids = tf.cast(centroids, dtype)[None]
+        # Not the transpose of `centroid_scores`, which takes twice as long if clusters are many.
+        scores = tf.matmul(centroids, tf.cast(x, dtype), transpose_b=True)
+        return top_members(tf.stop_gradient(scores), mask, count)
+
     centroids = weights["centroids"]
     heads, clusters, depth = centroids.shape
-    scores = size(x, 0) * heads * clusters * size(x, 2)
-    chunks = _num_chunks(clusters, scores)
-    if chunks == 1:
-        return _nearest_to(centroids, x, mask, count)
-    groups = move_axis(tf.reshape(centroids, [heads, chunks, clusters // chunks, depth]), 1, 0)
-    found = tf.map_fn(
-        lambda group: _nearest_to(group, x, mask, count), groups, fn_output_signature=tf.int32
-    )
-    return tf.reshape(move_axis(found, 0, 2), [size(x, 0), heads, clusters, -1])
-
-
-def _num_chunks(clusters, scores):
-    """Number of chunks of clusters that keeps the scores of a chunk under the limit."""
-    if not isinstance(scores, int) or scores <= MAX_SCORES:
-        return 1
-    return smallest_divisor(clusters, ceil_div(scores, MAX_SCORES))
-
-
-def _nearest_to(centroids, x, mask, count):
-    """The positions that score highest for each centroid, `[batch, heads, clusters, count]`."""
-    dtype = accumulation_dtype(x.dtype)
-    centroids = tf.cast(centroids, dtype)[None]
-    # Not the transpose of `centroid_scores`, which takes twice as long if there are many clusters.
-    scores = tf.stop_gradient(tf.matmul(centroids, tf.cast(x, dtype), transpose_b=True))
-    return top_members(scores, mask, count)
+    scores, slices = size(x, 0) * heads * clusters * size(x, 2), 1
+    if isinstance(scores, int) and scores > MAX_SCORES:
+        slices = smallest_divisor(clusters, ceil_div(scores, MAX_SCORES))
+    if slices == 1:
+        return nearest_to(centroids)
+    # [slices, heads, clusters / slices, depth]
+    centroids = move_axis(tf.reshape(centroids, [heads, slices, clusters // slices, depth]), 1, 0)
+    members = tf.map_fn(nearest_to, centroids, fn_output_signature=tf.int32)
+    return tf.reshape(move_axis(members, 0, 2), [size(x, 0), heads, clusters, -1])
 
 
 def cluster_attention(
@@ -134,40 +208,42 @@ def cluster_attention(
             these heads. It returns the positions of each cluster's members, int
             `[batch, heads, clusters, members]`.
         weights: dictionary of the tensors that `pick_members` needs, `[heads, ...]`.
-        query: `[batch, heads, queries, depth]`, not normalized.
-        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
-        value: `[batch, heads, keys, value_depth]`.
         num_clusters: int, number of clusters.
-        window_size: int, members of a cluster; all positions if there are fewer.
-        causal: bool, whether query i sees key j only if j <= i.
-        query_mask: bool `[batch, queries]`, False for padding, or None.
-        key_mask: bool `[batch, keys]`, False for padding, or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above, or None.
-        dropout: float, share of the attention weights set to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        query, key, value, window_size, causal, query_mask, key_mask, relative_embeddings, dropout,
+            seed: see `balanced_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
     """
     logits = num_logits(query, num_clusters, window_size)
-    same = key is None and (key_mask is None or key_mask is query_mask)
-    in_order = causal and same
+    shared = key is None and (key_mask is None or key_mask is query_mask)
+    in_order = causal and shared
 
     # Members are picked outside of the attention, whose gradient may recompute it.
     def members_of(x, mask):
-        return _pick(pick_members, weights, x, mask, window_size, in_order, logits)
+        """Returns the positions of members, int `[batch, heads, clusters, members]`."""
 
-    activations = {
-        "query": query,
-        "key": key,
-        "value": value,
-        "of_queries": members_of(query, query_mask),
-        "of_keys": None if same else members_of(query if key is None else key, key_mask),
-    }
-    chunks = smallest_divisor(num_clusters, slices_of_blocks(query.shape[1], logits))
+        def pick(inputs):
+            x = normalize(inputs["x"])
+            count = smaller(window_size, size(x, 2))
+            members = pick_members(x, inputs.get("mask"), count, inputs)
+            return tf.sort(members, axis=-1) if in_order else members
+
+        x, mask = {"x": tf.stop_gradient(x)}, {"mask": mask}
+        return over_heads(pick, x, weights, mask, logits, tf.int32)
+
+    slices = smallest_divisor(num_clusters, slices_of_blocks(query.shape[1], logits))
     return over_heads(
-        lambda arguments: _attend(arguments, causal, in_order, dropout, chunks),
-        activations,
+        lambda inputs: _attend(
+            **inputs, causal=causal, in_order=in_order, dropout=dropout, slices=slices
+        ),
+        {
+            "query": query,
+            "key": key,
+            "value": value,
+            "query_members": members_of(query, query_mask),
+            "key_members": None if shared else members_of(query if key is None else key, key_mask),
+        },
         {"relative_embeddings": relative_embeddings},
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
@@ -178,32 +254,6 @@ def cluster_attention(
 def num_logits(query, num_clusters, window_size):
     """Returns the number of attention logits of all clusters of all heads."""
     return size(query, 0) * query.shape[1] * num_clusters * window_size**2
-
-
-def _pick(pick_members, weights, x, mask, window_size, in_order, logits):
-    """Picks the members of each cluster from the positions of `x`.
-
-    Args:
-        pick_members, weights, window_size: see `cluster_attention`.
-        x: queries or keys.
-        mask: bool `[batch, length]`, False for padding, or None.
-        in_order: bool, whether members must be in ascending order.
-        logits: int, number of attention logits of these members, which determines the chunks of
-            heads.
-
-    Returns:
-        int `[batch, heads, clusters, members]`.
-    """
-
-    def pick(arguments):
-        x = normalize(arguments["query"])
-        count = smaller(window_size, size(x, 2))
-        found = pick_members(x, arguments.get("mask"), count, arguments)
-        return tf.sort(found, axis=-1) if in_order else found
-
-    return over_heads(
-        pick, {"query": tf.stop_gradient(x)}, weights, {"mask": mask}, logits, tf.int32
-    )
 
 
 def top_members(scores, mask, count):
@@ -225,87 +275,106 @@ def top_members(scores, mask, count):
     return tf.math.top_k(scores, count, sorted=False).indices
 
 
-# XLA sorts longer rows part by part if a thousand or more indices are requested. On a CPU this
-# takes 40 times as long as finding the best of each part, and the best of those.
-LONGEST_ROW = 2**19 - 1
-
-
 def _top_of_parts(scores, parts, count):
     """Finds the indices of the highest scores of each row, in each of its parts first."""
     *shape, length = sizes(scores)
     part = ceil_div(length, parts)
     scores = pad_axis(scores, 3, 0, parts * part - length, scores.dtype.min)
+    # [batch, heads, clusters, parts, count]
     best, places = tf.math.top_k(tf.reshape(scores, [*shape, parts, part]), min(count, part))
     places += part * tf.range(parts)[:, None]
     chosen = tf.math.top_k(tf.reshape(best, [*shape, -1]), count, sorted=False).indices
     return tf.gather(tf.reshape(places, [*shape, -1]), chosen, batch_dims=3)
 
 
-def _attend(arguments, causal, in_order, dropout, chunks):
-    query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
-    query, key = prepare(arguments["query"], arguments.get("key"))
-    if key is query and key_mask is None:
+def _attend(
+    query,
+    value,
+    query_members,
+    key=None,
+    key_members=None,
+    relative_embeddings=None,
+    query_mask=None,
+    key_mask=None,
+    seed=None,
+    *,
+    causal,
+    in_order,
+    dropout,
+    slices,
+):
+    """Computes the attention of some heads.
+
+    `in_order` tells whether queries and keys are the same positions, in ascending order.
+    """
+    if key is None and key_mask is None:
         key_mask = query_mask
-    of_queries = arguments["of_queries"]
-    same = "of_keys" not in arguments
-    of_keys = of_queries if same else arguments["of_keys"]
-    keys, depth = tf.gather(key, of_keys, batch_dims=2), query.shape[-1]
+    query, key = prepare(query, key)
+    shared = key_members is None
+    key_members = query_members if shared else key_members
+    keys, depth = tf.gather(key, key_members, batch_dims=2), query.shape[-1]
+    queries = keys if shared else tf.gather(query, query_members, batch_dims=2)
     members = {
-        "queries": (keys if same else tf.gather(query, of_queries, batch_dims=2)) * depth**-0.5,
+        "queries": queries * depth**-0.5,  # [batch, heads, clusters, members, depth]
         "keys": keys,
-        "values": tf.gather(arguments["value"], of_keys, batch_dims=2),
-        "of_queries": of_queries,
-        "of_keys": of_keys,
-        "real": None if key_mask is None else at_members(tf.cast(key_mask, tf.bool), of_keys),
+        "values": tf.gather(value, key_members, batch_dims=2),
+        "query_positions": query_members,
+        "key_positions": key_members,
+        "real": None if key_mask is None else at_members(tf.cast(key_mask, tf.bool), key_members),
     }
     output = over_blocks(
-        lambda part: _attend_clusters(part, depth, causal, in_order, dropout),
+        lambda part: _attend_clusters(**part, causal=causal, in_order=in_order, dropout=dropout),
         members,
-        {name: arguments.get(name) for name in ("relative_embeddings", "seed")},
-        chunks,
-        members["values"].dtype,
+        {"relative_embeddings": relative_embeddings, "seed": seed},
+        slices,
+        value.dtype,
     )
-    output = _put_back(output, of_queries, size(query, 2))
+    output = _mean_at_positions(output, query_members, size(query, 2))
     if query_mask is not None:
         output *= tf.cast(query_mask, output.dtype)[:, None, :, None]
     return output
 
 
-def _attend_clusters(members, depth, causal, in_order, dropout):
-    """Computes attention inside clusters, to keys up to each query if causal.
+def _attend_clusters(
+    queries,
+    keys,
+    values,
+    query_positions,
+    key_positions,
+    real=None,
+    relative_embeddings=None,
+    seed=None,
+    *,
+    causal,
+    in_order,
+    dropout,
+):
+    """Computes attention inside clusters, `[batch, heads, clusters, members, value_depth]`."""
 
-    Args:
-        members: dictionary of tensors of the members, `[batch, heads, clusters, members, ...]`;
-            queries are scaled.
-        depth: int, depth of queries and keys.
-        causal: bool, whether query i sees key j only if j <= i.
-        in_order: bool, whether queries and keys are the same positions, in ascending order.
-        dropout: float, share of the attention weights set to 0.
-    """
-
-    def attend_rows(rows, seen, seed):
-        queries, of_queries = members["queries"][..., rows, :], members["of_queries"][..., rows]
-        of_keys = members["of_keys"][..., seen]
+    def attend_rows(rows, columns, seed):
+        query, positions = queries[..., rows, :], query_positions[..., rows]
+        others = key_positions[..., columns]
         allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
         if causal:
-            allowed = of_keys[..., None, :] <= of_queries[..., None]
-        if "real" in members:
-            allowed &= members["real"][..., None, seen]
+            # [batch, heads, clusters, queries, keys]
+            allowed = others[..., None, :] <= positions[..., None]
+        if real is not None:
+            allowed &= real[..., None, columns]
         bias = None
-        if "relative_embeddings" in members:
-            bias = pair_bias(queries, members["relative_embeddings"], of_queries, of_keys)
+        if relative_embeddings is not None:
+            bias = pair_bias(query, relative_embeddings, positions, others)
         return attend(
-            queries,
-            members["keys"][..., seen, :],
-            members["values"][..., seen, :],
+            query,
+            keys[..., columns, :],
+            values[..., columns, :],
             allowed,
             bias=bias,
-            bound=logit_bound(depth, bias),
+            bound=logit_bound(query.shape[-1], bias),
             dropout=dropout,
             seed=seed,
         )[0]
 
-    return in_parts(attend_rows, members["queries"].shape[3], in_order, 0, members.get("seed"))
+    return in_parts(attend_rows, queries.shape[3], in_order, 0, seed)
 
 
 def at_members(x, members):
@@ -314,7 +383,7 @@ def at_members(x, members):
     return tf.reshape(tf.gather(x, flat, batch_dims=1), sizes(members))
 
 
-def _put_back(output, members, length):
+def _mean_at_positions(output, members, length):
     """Averages the rows of members at each position over the clusters that picked it."""
     rows, segments, shape = rows_of_members(output, members, length)
     means = tf.math.unsorted_segment_mean(rows, segments, shape[0] * shape[1] * length)

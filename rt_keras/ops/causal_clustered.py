@@ -1,5 +1,6 @@
 """Causal clustered attention: exact inside a block, and through centroids before it."""
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, attend_step, merge, merge_sets
@@ -14,11 +15,41 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.caches import like, where_counted
 from rt_keras.ops.local.cached import add_position, keys_in_view, local_cache
+from rt_keras.ops.naive import naive_logits, naive_mask, naive_normalize, naive_softmax
 from rt_keras.ops.nearest.assign import nearest_centroid, normalize, prepare
+from rt_keras.ops.nearest.attention import naive_clusters
 from rt_keras.ops.slices import over_heads
 
 # Maximum number of blocks merged pair by pair; more are merged in runs of this many.
 RUN_SIZE = 32
+# What the cache holds of the attention of centroids.
+NAMES = ("output", "logsumexp")
+
+
+def naive_causal_clustered_attention(
+    query,
+    key,
+    value,
+    centroids,
+    *,
+    block_size,
+    load_bias=None,
+    query_mask=None,
+    key_mask=None,
+):
+    """The equation of `causal_clustered_attention`: to other blocks, centroids are the queries."""
+    if key is None:
+        key, key_mask = query, query_mask if key_mask is None else key_mask
+    heads, length = query.shape[1:3]
+    clusters = naive_clusters(query, centroids, load_bias)[..., 0]
+    stand_ins = centroids[np.arange(heads)[:, None], clusters]
+    query, key = naive_normalize(query), naive_normalize(key)
+    block = np.arange(length) // block_size
+    logits = np.where(
+        block[:, None] == block, naive_logits(query, key), naive_logits(stand_ins, key)
+    )
+    masks = {"causal": True, "query_mask": query_mask, "key_mask": key_mask}
+    return naive_softmax(logits, naive_mask(length, length, **masks)) @ value
 
 
 def causal_clustered_attention(
@@ -83,7 +114,7 @@ def causal_clustered_attention(
     centroids = tf.stop_gradient(tf.convert_to_tensor(centroids))
     logits = size(query, 0) * query.shape[1] * size(query, 2) * (block_size + centroids.shape[1])
     return over_heads(
-        lambda arguments: _attend(arguments, block_size, dropout),
+        lambda inputs: _attend(**inputs, block_size=block_size, dropout=dropout),
         {"query": query, "key": key, "value": value},
         {"centroids": centroids, "load_bias": load_bias},
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
@@ -92,20 +123,37 @@ def causal_clustered_attention(
     )
 
 
-def _attend(arguments, block_size, dropout):
-    """Causal clustered attention of some heads."""
-    query, key = prepare(arguments["query"], arguments.get("key"))
-    batch, heads, length = (size(query, axis) for axis in range(3))
-    centroids, count = arguments["centroids"], ceil_div(length, block_size)
-    groups = nearest_centroid(query, centroids, arguments.get("load_bias"))
-    scale = query.shape[-1] ** -0.5
-    keys, values = (split_blocks(x, count, block_size) for x in (key, arguments["value"]))
-    seeds = tf.random.split(arguments["seed"], 2) if dropout else (None, None)
-    real = _of_blocks(tf.ones([batch, length], tf.bool), count, block_size)
-    if "key_mask" in arguments:
-        real &= _of_blocks(tf.cast(arguments["key_mask"], tf.bool), count, block_size)
+def _attend(
+    query,
+    value,
+    centroids,
+    key=None,
+    load_bias=None,
+    query_mask=None,
+    key_mask=None,
+    seed=None,
+    *,
+    block_size,
+    dropout,
+):
+    """Computes causal clustered attention of some heads."""
+    query, key = prepare(query, key)
+    batch, length, clusters = size(query, 0), size(query, 2), centroids.shape[1]
+    count, scale = ceil_div(length, block_size), query.shape[-1] ** -0.5
+    cluster = nearest_centroid(query, centroids, load_bias)  # [batch, heads, length]
+    seeds = tf.random.split(seed, 2) if dropout else (None, None)
+
+    def split_mask(x):
+        """Splits `[batch, length]` into `[batch, 1, blocks, 1, block_size]`."""
+        return split_blocks(x[:, None], count, block_size)[..., None, :]
+
+    real = split_mask(tf.ones([batch, length], tf.bool))
+    if key_mask is not None:
+        real &= split_mask(tf.cast(key_mask, tf.bool))
+    # [batch, heads, blocks, block_size, ...]
+    keys, values = (split_blocks(x, count, block_size) for x in (key, value))
     places = tf.range(block_size)
-    own = attend(
+    in_block = attend(
         split_blocks(query * scale, count, block_size),
         keys,
         values,
@@ -113,6 +161,7 @@ def _attend(arguments, block_size, dropout):
         dropout=dropout,
         seed=seeds[0],
     )
+    # [batch, heads, blocks, clusters, ...]
     of_centroids = attend(
         tf.cast(centroids * scale, query.dtype)[None, :, None],
         keys,
@@ -121,21 +170,15 @@ def _attend(arguments, block_size, dropout):
         dropout=dropout,
         seed=seeds[1],
     )
-    before = merge_before(*of_centroids)
-    rows = groups + tf.range(length) // block_size * centroids.shape[1]
-    of_query = [
-        tf.gather(join_blocks(x, count * centroids.shape[1]), rows, batch_dims=2) for x in before
+    rows = cluster + tf.range(length) // block_size * clusters
+    before_block = [
+        tf.gather(join_blocks(x, count * clusters), rows, batch_dims=2)
+        for x in merge_before(*of_centroids)
     ]
-    of_own = [join_blocks(x, length) for x in own]
-    output = merge_sets(of_own, of_query)
-    if "query_mask" in arguments:
-        output *= tf.cast(arguments["query_mask"], output.dtype)[:, None, :, None]
+    output = merge_sets([join_blocks(x, length) for x in in_block], before_block)
+    if query_mask is not None:
+        output *= tf.cast(query_mask, output.dtype)[:, None, :, None]
     return output
-
-
-def _of_blocks(x, count, block_size):
-    """Splits a mask of the keys, `[batch, length]`, into `[batch, 1, blocks, 1, block_size]`."""
-    return split_blocks(x[:, None], count, block_size)[..., None, :]
 
 
 def merge_before(output, logsumexp):
@@ -174,11 +217,12 @@ def _before_each(output, logsumexp):
         return tf.reshape(x, [*shape, runs, RUN_SIZE, x.shape[-1]])
 
     output, logsumexp = in_runs(output, 0), in_runs(logsumexp, MASKED)
-    of_runs = merge(output, logsumexp[..., 0], axis=axis + 1)
-    whole = tf.reduce_logsumexp(logsumexp, axis=axis + 1)
-    first = [x[..., None, :] for x in _before_each(of_runs, whole)]
-    found = _merge_up_to(*first, output, logsumexp)
-    return [tf.reshape(x, [*shape, -1, x.shape[-1]])[..., :count, :] for x in found]
+    # The attention of whole runs, [..., runs, value_depth] and [..., runs, 1].
+    run_output = merge(output, logsumexp[..., 0], axis=axis + 1)
+    run_logsumexp = tf.reduce_logsumexp(logsumexp, axis=axis + 1)
+    first = [x[..., None, :] for x in _before_each(run_output, run_logsumexp)]
+    merged = _merge_up_to(*first, output, logsumexp)
+    return [tf.reshape(x, [*shape, -1, x.shape[-1]])[..., :count, :] for x in merged]
 
 
 def _merge_up_to(first_output, first_logsumexp, output, logsumexp):
@@ -219,19 +263,18 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
     key, value = normalize(tf.convert_to_tensor(key)), tf.convert_to_tensor(value)
     dtype = accumulation_dtype(key.dtype)
 
-    def of_centroids(end):
-        """The attention of each centroid to the positions before `end`."""
+    def attend_before(end):
+        """Computes the attention of each centroid to the positions before `end`."""
         allowed = tf.range(size(key, 2)) < end
-        scaled = _scaled(centroids, key)
-        return attend(scaled, key, tf.cast(value, dtype), allowed)
+        return attend(_scaled(centroids, key), key, tf.cast(value, dtype), allowed)
 
     # If the next position starts a block, the last block is the full one before it.
     start = tf.maximum(ceil_div(count, block_size) - 1, 0) * block_size
     sizes = {"block_size": block_size, "look_back": 0, "max_length": max_length}
     return {
         **local_cache(key, value, count, **sizes),
-        **dict(zip(("output", "logsumexp"), of_centroids(count))),
-        **dict(zip(("output_before", "logsumexp_before"), of_centroids(start))),
+        **dict(zip(NAMES, attend_before(count))),
+        **dict(zip((f"{name}_before" for name in NAMES), attend_before(start))),
     }
 
 
@@ -265,14 +308,16 @@ def causal_clustered_step(
     TensorShape([1, 2, 1, 4])
     """
     query, key = prepare(query, key)
-    cache, kept = _add(cache, key, value, position, centroids, block_size, count), cache
-    seen = keys_in_view(cache, position, block_size, 0, None)
-    own = attend_step(query, *seen, return_logsumexp=True)
-    group = nearest_centroid(query, centroids, load_bias)
-    before = tf.gather(cache["output_before"], group, batch_dims=2)
-    logsumexp = tf.gather(cache["logsumexp_before"], group, batch_dims=2)
-    output = merge_sets((tf.cast(own[0], before.dtype), own[1]), (before, logsumexp))
-    return tf.cast(output, value.dtype), like(cache, kept)
+    after = _add(cache, key, value, position, centroids, block_size, count)
+    visible = keys_in_view(after, position, block_size, 0, None)
+    output, logsumexp = attend_step(query, *visible, return_logsumexp=True)
+    cluster = nearest_centroid(query, centroids, load_bias)  # [batch, heads, 1]
+    before, logsumexp_before = (
+        tf.gather(after[f"{name}_before"], cluster, batch_dims=2) for name in NAMES
+    )
+    in_block = tf.cast(output, before.dtype), logsumexp
+    output = merge_sets(in_block, (before, logsumexp_before))
+    return tf.cast(output, value.dtype), like(after, cache)
 
 
 def _add(cache, key, value, position, centroids, block_size, count):
@@ -283,15 +328,14 @@ def _add(cache, key, value, position, centroids, block_size, count):
     starts *= 1 if count is None else count
     before = {
         f"{name}_before": where_counted(starts, cache[name], cache[f"{name}_before"])
-        for name in ("output", "logsumexp")
+        for name in NAMES
     }
     logits = tf.matmul(_scaled(centroids, key), key, transpose_b=True)[..., 0]
-    logits = tf.cast(logits, cache["logsumexp"].dtype)
-    names = ("output", "logsumexp")
-    held = [cache[name] for name in names]
-    value = tf.broadcast_to(tf.cast(value, held[0].dtype), tf.shape(held[0]))
-    merged = merge_sets(held, (value, logits), return_logsumexp=True)
-    after = {name: where_counted(count, x, cache[name]) for name, x in zip(names, merged)}
+    output, logsumexp = (cache[name] for name in NAMES)
+    value = tf.broadcast_to(tf.cast(value, output.dtype), tf.shape(output))
+    new = value, tf.cast(logits, logsumexp.dtype)
+    merged = merge_sets((output, logsumexp), new, return_logsumexp=True)
+    after = {name: where_counted(count, x, cache[name]) for name, x in zip(NAMES, merged)}
     return {**ring, **before, **after}
 
 

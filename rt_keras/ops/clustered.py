@@ -1,5 +1,8 @@
 """Clustered attention: groups of similar queries share their attention weights."""
 
+from typing import NamedTuple
+
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop, pair_logits, weighted_sums
@@ -14,6 +17,7 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.hamming import hamming_groups, sums_of_groups
+from rt_keras.ops.naive import naive_logits, naive_mask, naive_softmax
 from rt_keras.ops.nearest.assign import sort_by_cluster
 from rt_keras.ops.slices import over_heads
 
@@ -21,6 +25,40 @@ from rt_keras.ops.slices import over_heads
 BLOCK_SIZE = 32
 # Number of keys in a part; only the parts with the largest logits are searched for the top keys.
 PART_SIZE = 8
+
+
+def naive_clustered_attention(
+    query,
+    key,
+    value,
+    *,
+    groups,
+    num_clusters,
+    top_k=None,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+):
+    """The equation of `clustered_attention`, given the groups: their means attend."""
+    if key is None:
+        key, key_mask = query, query_mask if key_mask is None else key_mask
+    queries, keys = query.shape[2], key.shape[2]
+    visible = naive_mask(queries, keys, causal=causal, query_mask=query_mask, key_mask=key_mask)
+    # [batch, heads, queries, clusters]
+    members = groups[..., None] == np.arange(num_clusters)
+    if query_mask is not None:
+        members &= np.asarray(query_mask, bool)[:, None, :, None]
+    counts = np.maximum(members.sum(axis=2), 1)[..., None]
+    means = np.einsum("bhic,bhid->bhcd", members, query) / counts
+    real = naive_mask(num_clusters, keys, key_mask=key_mask)
+    weights = naive_softmax(naive_logits(means, key), real)  # [batch, heads, clusters, keys]
+    best = np.argsort(np.argsort(-weights, axis=-1, kind="stable")) < (top_k or 0)
+    weights, best = (np.einsum("bhic,bhcj->bhij", members, x) for x in (weights, best & real))
+    own = naive_softmax(naive_logits(query, key), (best > 0) & visible)
+    if causal:
+        return own @ value
+    mass = np.sum(weights * best, axis=-1, keepdims=True)
+    return (mass * own + weights * (1 - best)) @ value
 
 
 def clustered_attention(
@@ -128,7 +166,9 @@ def clustered_attention(
         groups = tf.where(real, groups, num_clusters)
         query = tf.where(real[..., None], query, tf.zeros([], query.dtype))
     output = over_heads(
-        lambda arguments: _attend(arguments, num_clusters, top_k, causal, dropout),
+        lambda inputs: _attend(
+            **inputs, num_clusters=num_clusters, top_k=top_k, causal=causal, dropout=dropout
+        ),
         {"query": query, "key": key, "value": value, "groups": groups},
         {},
         {"key_mask": key_mask, "seed": seed},
@@ -164,34 +204,46 @@ def _check(num_clusters, top_k, causal):
         raise ValueError("clustered_attention needs top_k if causal=True. Received: top_k=None")
 
 
-def _attend(arguments, num_clusters, top_k, causal, dropout):
-    """Clustered attention of some heads."""
-    query, key, value = (arguments[name] for name in ("query", "key", "value"))
-    groups, bias = arguments["groups"], _bias_of_keys(arguments)
-    seeds = tf.random.split(arguments["seed"], 2) if dropout else (None, None)
+class GroupKeys(NamedTuple):
+    """The best keys of each group; and for bidirectional attention, what else it attends to."""
+
+    key: tf.Tensor  # [batch, heads, groups, keys, depth]
+    value: tf.Tensor  # [batch, heads, groups, keys, value_depth]
+    bias: tf.Tensor  # [batch, heads, groups, keys], `MASKED` for padding, else 0
+    position: tf.Tensor | None = None  # int [batch, heads, groups, keys], for the causal mask
+    mass: tf.Tensor | None = None  # [batch, heads, groups, 1], the weight of these keys
+    rest: tf.Tensor | None = None  # [batch, heads, groups, value_depth], the output of other keys
+
+
+def _attend(
+    query, key, value, groups, key_mask=None, seed=None, *, num_clusters, top_k, causal, dropout
+):
+    """Computes clustered attention of some heads."""
+    bias = _bias_of_keys(key, key_mask)
+    seeds = tf.random.split(seed, 2) if dropout else (None, None)
     query *= query.shape[-1] ** -0.5
-    means = _means(query, groups, num_clusters)
-    logits = _logits(key, means, bias)
+    means = _means(query, groups, num_clusters)  # [batch, heads, groups, depth]
+    logits = _logits(key, means, bias)  # [batch, heads, keys, groups]
     if top_k is None:
-        return _of_each(_sums(logits, value, dropout, seeds[0])[0], groups)
-    best = _best(logits, top_k)
-    of_groups = {
-        "key": tf.gather(key, best, batch_dims=2),
-        "value": tf.gather(value, best, batch_dims=2),
-        "bias": at_members(bias, best),
-    }
+        return _at_queries(_sums(logits, value, dropout, seeds[0])[0], groups)
+    best = _best(logits, top_k)  # [batch, heads, groups, top_k]
+    keys = GroupKeys(
+        tf.gather(key, best, batch_dims=2),
+        tf.gather(value, best, batch_dims=2),
+        at_members(bias, best),
+    )
     if causal:
-        of_groups["position"] = best
+        keys = keys._replace(position=best)
     else:
         output, logsumexp = _sums(logits, value, dropout, seeds[0])
-        shares = _shares(means, of_groups, logsumexp)
+        shares = _shares(means, keys, logsumexp)
         mass = tf.reduce_sum(shares, axis=-1, keepdims=True)
         if dropout:
             shares *= _at_best(drop(tf.ones_like(logits), dropout, seeds[0]), best)
         shares = tf.cast(shares, value.dtype)[..., None, :]
-        output -= weighted_sums(shares, of_groups["value"])[..., 0, :]
-        of_groups |= {"mass": tf.cast(mass, value.dtype), "rest": output}
-    return _attend_in_groups(query, of_groups, groups, num_clusters, dropout, seeds[1])
+        output -= weighted_sums(shares, keys.value)[..., 0, :]
+        keys = keys._replace(mass=tf.cast(mass, value.dtype), rest=output)
+    return _attend_in_groups(query, keys, groups, num_clusters, dropout, seeds[1])
 
 
 def _logits(key, means, bias):
@@ -245,15 +297,15 @@ def _top(x, count):
     return tf.math.top_k(x, count, sorted=False).indices
 
 
-def _shares(means, of_groups, logsumexp):
+def _shares(means, keys, logsumexp):
     """Computes the weights that each group gives to its best keys, `[batch, heads, groups, keys]`.
 
     They are recomputed, because gathering them would need a gradient that scatters, which costs
     more.
     """
-    logits = pair_logits(means[..., None, :], of_groups["key"])[..., 0, :]
-    logits = tf.cast(logits, logsumexp.dtype) + of_groups["bias"]
-    return tf.where(of_groups["bias"] > MASKED, tf.exp(logits - logsumexp[..., None]), 0.0)
+    logits = pair_logits(means[..., None, :], keys.key)[..., 0, :]
+    logits = tf.cast(logits, logsumexp.dtype) + keys.bias
+    return tf.where(keys.bias > MASKED, tf.exp(logits - logsumexp[..., None]), 0.0)
 
 
 def _at_best(x, best):
@@ -263,13 +315,10 @@ def _at_best(x, best):
     return tf.gather(flat, best * groups + tf.range(groups)[:, None], batch_dims=2)
 
 
-def _bias_of_keys(arguments):
+def _bias_of_keys(key, key_mask):
     """Returns the bias of each key's logits, `[batch, keys]`: `MASKED` for padding, else 0."""
-    key = arguments["key"]
     bias = tf.zeros([size(key, 0), size(key, 2)], accumulation_dtype(key.dtype))
-    if "key_mask" in arguments:
-        bias = tf.where(tf.cast(arguments["key_mask"], tf.bool), bias, MASKED)
-    return bias
+    return bias if key_mask is None else tf.where(tf.cast(key_mask, tf.bool), bias, MASKED)
 
 
 def _means(query, groups, num_clusters):
@@ -279,20 +328,17 @@ def _means(query, groups, num_clusters):
     return tf.cast(sums / tf.maximum(counts, 1), query.dtype)
 
 
-def _of_each(x, groups):
+def _at_queries(x, groups):
     """Gathers each query's group from `[batch, heads, groups, depth]`; 0 for padding."""
     return tf.gather(pad_axis(x, 2, 0, 1), groups, batch_dims=2)
 
 
-def _attend_in_groups(query, of_groups, groups, num_clusters, dropout, seed):
+def _attend_in_groups(query, keys, groups, num_clusters, dropout, seed):
     """Computes the attention of each query to its group's keys, and adds its group's other output.
 
     Args:
         query: `[batch, heads, queries, depth]`, scaled.
-        of_groups: dictionary of "key" and "value", `[batch, heads, groups, keys, depth]`; "bias",
-            `[batch, heads, groups, keys]`; and either "position" of the same shape, the positions
-            of the keys for the causal mask, or "mass", `[batch, heads, groups, 1]`, the weight of
-            these keys, and "rest", `[batch, heads, groups, value_depth]`, which is added.
+        keys: the `GroupKeys`.
         groups: int32 `[batch, heads, queries]`; `num_clusters` for padding.
         num_clusters: int, number of groups.
         dropout, seed: see `clustered_attention`.
@@ -300,28 +346,29 @@ def _attend_in_groups(query, of_groups, groups, num_clusters, dropout, seed):
     Returns:
         `[batch, heads, queries, value_depth]`, 0 for padding.
     """
-    group, is_row, of_slots, slots = _blocks_of_groups(groups, num_clusters)
+    group, is_row, entry, slots = _blocks_of_groups(groups, num_clusters)
     num_blocks = size(group, 2)
-    of_blocks = {name: tf.gather(x, group, batch_dims=2) for name, x in of_groups.items()}
-    bias = of_blocks["bias"][..., None, :]
+    # [batch, heads, blocks, keys, ...]
+    keys = GroupKeys(*(None if x is None else tf.gather(x, group, batch_dims=2) for x in keys))
+    bias = keys.bias[..., None, :]
     # Slots without a query get and give no gradient.
     allowed = (is_row[..., None], bias > MASKED)
-    if "position" in of_blocks:
-        of_rows = tf.reshape(of_slots, tf.shape(is_row))
-        allowed += (of_blocks["position"][..., None, :] <= of_rows[..., None],)
+    if keys.position is not None:
+        positions = tf.reshape(entry, tf.shape(is_row))
+        allowed += (keys.position[..., None, :] <= positions[..., None],)
     output, _ = attend(
-        split_blocks(gather_rows(query, of_slots, slots), num_blocks, BLOCK_SIZE),
-        of_blocks["key"],
-        of_blocks["value"],
+        split_blocks(gather_rows(query, entry, slots), num_blocks, BLOCK_SIZE),
+        keys.key,
+        keys.value,
         allowed,
         bias=bias,
         dropout=dropout,
         seed=seed,
     )
-    if "mass" in of_blocks:
-        rest = tf.where(is_row[..., None], of_blocks["rest"][..., None, :], 0)
-        output = of_blocks["mass"][..., None, :] * output + rest
-    output = gather_rows(join_blocks(output, num_blocks * BLOCK_SIZE), slots, of_slots)
+    if keys.mass is not None:
+        rest = tf.where(is_row[..., None], keys.rest[..., None, :], 0)
+        output = keys.mass[..., None, :] * output + rest
+    output = gather_rows(join_blocks(output, num_blocks * BLOCK_SIZE), slots, entry)
     return tf.where((groups < num_clusters)[..., None], output, tf.zeros([], output.dtype))
 
 
@@ -340,7 +387,7 @@ def _blocks_of_groups(groups, num_clusters):
     """
     batch, heads, length = (size(groups, axis) for axis in range(3))
     num_blocks = (length + num_clusters * (BLOCK_SIZE - 1)) // BLOCK_SIZE
-    order, place, starts = sort_by_cluster(groups[:, :, None], num_clusters)
+    order, rank, starts = sort_by_cluster(groups[:, :, None], num_clusters)
     blocks = ceil_div(starts[..., 1:-1] - starts[..., :-2], BLOCK_SIZE)
     first, number = tf.cumsum(blocks, axis=2, exclusive=True), tf.range(num_blocks)
     # Of several groups that start at the same block, only the last one has members.
@@ -352,5 +399,5 @@ def _blocks_of_groups(groups, num_clusters):
     count = num_blocks * BLOCK_SIZE
     rows = tf.reshape(tf.minimum(rows, length - 1), [batch, heads, count])
     shift = pad_axis(first * BLOCK_SIZE - starts[..., :-2], 2, 0, 1)
-    slots = tf.clip_by_value(place + tf.gather(shift, groups, batch_dims=2), 0, count - 1)
+    slots = tf.clip_by_value(rank + tf.gather(shift, groups, batch_dims=2), 0, count - 1)
     return group, is_row, tf.gather(order, rows, batch_dims=2), slots

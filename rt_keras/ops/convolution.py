@@ -2,10 +2,21 @@
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.blocks import pad_axis, places_of_rows, size, sizes, take_places
 from rt_keras.ops.documents import of_document, positions_in_documents
+
+
+def naive_convolution(x, kernel, mask=None):
+    """The equation of `causal_convolution`: the sum of shifted vectors, weighted."""
+    if mask is not None:
+        x = np.where(mask[:, None, :, None], x, 0)
+    length, output = x.shape[2], np.zeros_like(x)
+    for shift in range(min(kernel.shape[1], length)):
+        output[:, :, shift:] += kernel[:, None, shift] * x[:, :, : length - shift]
+    return output
 
 
 def causal_convolution(x, kernel, *, mask=None, before=None, documents=None):
@@ -40,15 +51,15 @@ def causal_convolution(x, kernel, *, mask=None, before=None, documents=None):
         x = pad_axis(x, 2, width - 1, 0)
     else:
         x = tf.concat([tf.cast(before, x.dtype), x], axis=2)
-    return _convolved(x, kernel, documents)
+    return _convolve(x, kernel, documents)
 
 
-def _convolved(x, kernel, documents):
+def _convolve(x, kernel, documents):
     """Computes the convolution of `x`, which starts `width - 1` positions before the output."""
     width = kernel.shape[1]
     length, before, after = size(x, 2) - width + 1, None, None
     if documents is not None:
-        # Numbers of positions of the document before and after each one.
+        # Numbers of positions of the document before and after each one, [batch, 1, length, 1].
         before = positions_in_documents(documents)
         after = of_document(tf.math.unsorted_segment_max, before, documents) - before
         before, after = before[:, None, :, None], after[:, None, :, None]
@@ -56,39 +67,36 @@ def _convolved(x, kernel, documents):
         after = pad_axis(after, 2, width - 1, 0, -1)
 
     def weighted_sum(x, kernel):
-        parts = _inside(_shifts(x, length, reversed(range(width))), before)
+        parts = _shifts(x, length, reversed(range(width)), before)
         return _weighted(parts, kernel), functools.partial(gradients, x, kernel)
 
     def gradients(x, kernel, upstream):
         # Sums over positions are products with ones, and no slice has a gradient: this is four
         # times as fast on a CPU.
         ones = tf.ones([length], upstream.dtype)
-        parts = _inside(_shifts(x, length, reversed(range(width))), before)
-        of_kernel = [
-            tf.reduce_sum(tf.einsum("n,bhnd->bhd", ones, part * upstream), axis=0) for part in parts
+        kernel_gradient = [
+            tf.reduce_sum(tf.einsum("n,bhnd->bhd", ones, part * upstream), axis=0)
+            for part in _shifts(x, length, reversed(range(width)), before)
         ]
         padded = tf.pad(upstream, [[0, 0], [0, 0], [width - 1, width - 1], [0, 0]])
-        parts = _inside(_shifts(padded, size(x, 2), range(width)), after)
-        return _weighted(parts, kernel), tf.stack(of_kernel, axis=1)
+        parts = _shifts(padded, size(x, 2), range(width), after)
+        return _weighted(parts, kernel), tf.stack(kernel_gradient, axis=1)
 
     return tf.custom_gradient(weighted_sum)(x, kernel)
 
 
-def _inside(parts, room):
-    """Sets parts of distances 0, 1, ... to 0 where a document has less room; None for all."""
+def _shifts(x, length, starts, room):
+    """Cuts `x` at distances 0, 1, ...; with 0 where a document has less room than that."""
+    batch, heads, _, depth = sizes(x)
+    parts = [tf.slice(x, [0, 0, start, 0], [batch, heads, length, depth]) for start in starts]
     if room is None:
         return parts
     return [tf.where(room >= i, part, tf.zeros_like(part)) for i, part in enumerate(parts)]
 
 
-def _shifts(x, length, starts):
-    batch, heads, _, depth = sizes(x)
-    return [tf.slice(x, [0, 0, start, 0], [batch, heads, length, depth]) for start in starts]
-
-
 def _weighted(parts, kernel):
-    kernels = tf.unstack(tf.expand_dims(kernel, 2), axis=1)
-    return tf.add_n([part * of_shift for part, of_shift in zip(parts, kernels, strict=True)])
+    kernels = tf.unstack(tf.expand_dims(kernel, 2), axis=1)  # [heads, 1, depth] for each distance
+    return tf.add_n([part * weight for part, weight in zip(parts, kernels, strict=True)])
 
 
 def last_vectors(x, count, number, before=None):

@@ -1,5 +1,6 @@
 """The gated delta rule: a recurrence that stores keys and values in one matrix per head."""
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
@@ -14,6 +15,29 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.caches import where_counted
+
+
+def naive_gated_delta_rule(
+    query, key, value, *, log_decay, beta, query_mask=None, key_mask=None, initial_state=None
+):
+    """The equation of `gated_delta_rule`: one position after the other."""
+    batch, heads, length, depth = query.shape
+    state = np.zeros([batch, heads, depth, value.shape[3]])
+    if initial_state is not None:
+        state = initial_state
+    outputs = []
+    for i in range(length):
+        k, v = (
+            key[:, :, i, :, None],
+            value[:, :, i, None],
+        )  # [batch, heads, depth, 1], its transpose
+        b, decay = (x[:, :, i, None, None] for x in (beta, np.exp(log_decay)))
+        after = decay * (state - b * k @ (k.swapaxes(2, 3) @ state)) + b * k @ v
+        real = True if key_mask is None else key_mask[:, i, None, None, None]
+        state = np.where(real, after, state)
+        outputs.append(query[:, :, i, None] @ state)
+    output = np.concatenate(outputs, axis=2)
+    return output if query_mask is None else np.where(query_mask[:, None, :, None], output, 0)
 
 
 def gated_delta_rule(
@@ -93,8 +117,8 @@ def gated_delta_rule(
     query, value = of_one_length(query, value, message)
     dtype, length = accumulation_dtype(query.dtype), size(query, 2)
     if key_mask is not None:
-        given = key, value, log_decay, beta
-        key, value, log_decay, beta = (_where_real(key_mask, x) for x in given)
+        inputs = key, value, log_decay, beta
+        key, value, log_decay, beta = (_where_real(key_mask, x) for x in inputs)
     shape = [size(query, 0), query.shape[1], query.shape[3], value.shape[3]]
     state = tf.zeros(shape, dtype) if initial_state is None else tf.cast(initial_state, dtype)
     if isinstance(length, int):
@@ -139,10 +163,11 @@ def _by_blocks(query, key, value, log_decay, beta, state, documents):
     places = tf.range(size(sums, 3))
     causal = places <= places[:, None]
     # Masked before exp(), which would overflow for later keys.
-    between = tf.where(causal, sums[..., None] - sums[..., None, :], 0)
+    between = tf.where(causal, sums[..., None] - sums[..., None, :], 0)  # [..., queries, keys]
     if documents is not None:
         causal &= documents[..., None] == documents[..., None, :]
     between = tf.where(causal, tf.exp(between), 0)
+    # [blocks, batch, heads, block_size, 1]
     since_start, to_end = tf.exp(sums)[..., None], tf.exp(sums[..., -1:] - sums)[..., None]
     if documents is not None:
         # The state before a block is that of the last document before it.
@@ -186,23 +211,24 @@ def _states(decay, key, added, read, first):
 
     states, last = _loop(step, first, count)
 
-    def gradients(of_states, of_last):
-        def step_back(number, of_state):
+    def gradients(states_gradient, last_gradient):
+        def step_back(number, gradient):
             block = count - 1 - number
-            of_new = tf.matmul(key[block], of_state)
-            of_state = decay[block] * of_state - tf.matmul(read[block], of_new, transpose_a=True)
-            return of_states[block] + of_state
+            new_gradient = tf.matmul(key[block], gradient)
+            gradient = decay[block] * gradient
+            gradient -= tf.matmul(read[block], new_gradient, transpose_a=True)
+            return states_gradient[block] + gradient
 
         # The gradients of the states after the blocks, from the last to the first.
-        of_next, of_first = _loop(step_back, of_last, count)
-        of_next = tf.reverse(of_next, [0])
-        new, of_new = added - tf.matmul(read, states), tf.matmul(key, of_next)
+        after, first_gradient = _loop(step_back, last_gradient, count)
+        after = tf.reverse(after, [0])  # [blocks, batch, heads, depth, value_depth]
+        new, new_gradient = added - tf.matmul(read, states), tf.matmul(key, after)
         return (
-            tf.reduce_sum(of_next * states, axis=[-2, -1], keepdims=True),
-            tf.matmul(new, of_next, transpose_b=True),
-            of_new,
-            -tf.matmul(of_new, states, transpose_b=True),
-            of_first,
+            tf.reduce_sum(after * states, axis=[-2, -1], keepdims=True),
+            tf.matmul(new, after, transpose_b=True),
+            new_gradient,
+            -tf.matmul(new_gradient, states, transpose_b=True),
+            first_gradient,
         )
 
     return (states, last), gradients
@@ -215,17 +241,17 @@ def _loop(step, first, count):
         All x before a step, along a new first axis, and the last x.
     """
 
-    def body(i, x, found):
-        return i + 1, tf.ensure_shape(step(i, x), first.shape), found.write(i, x)
+    def body(i, x, history):
+        return i + 1, tf.ensure_shape(step(i, x), first.shape), history.write(i, x)
 
-    _, last, found = tf.while_loop(
+    _, last, history = tf.while_loop(
         lambda i, *_: i < count,
         body,
         (tf.constant(0), first, tf.TensorArray(first.dtype, count, element_shape=first.shape)),
         parallel_iterations=1,
         maximum_iterations=count,
     )
-    return found.stack(), last
+    return history.stack(), last
 
 
 def gated_delta_step(query, key, value, state, *, log_decay, beta, count=None):
@@ -288,10 +314,10 @@ def solve_unit_triangular(matrix, right):
     solution = tf.matmul(inverse, right)
 
     def gradients(upstream):
-        of_right = tf.matmul(inverse, upstream, transpose_a=True)
+        right_gradient = tf.matmul(inverse, upstream, transpose_a=True)
         places = tf.range(matrix.shape[-1])
-        of_matrix = tf.matmul(of_right, solution, transpose_b=True)
-        return tf.where(places < places[:, None], -of_matrix, 0), of_right
+        matrix_gradient = -tf.matmul(right_gradient, solution, transpose_b=True)
+        return tf.where(places < places[:, None], matrix_gradient, 0), right_gradient
 
     return solution, gradients
 

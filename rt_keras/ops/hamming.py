@@ -1,5 +1,6 @@
 """Groups of vectors with similar directions, found from the signs of random projections."""
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
@@ -9,6 +10,22 @@ from rt_keras.ops.blocks import ceil_div, larger, pad_axis, size, sizes
 WORD = 32
 # Average number of vectors per group that is enough to update its centroid.
 MEMBERS = 32
+
+
+def naive_hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
+    """The equation of `hamming_groups`, for one sequence `[length, depth]` of a head."""
+    bits = x @ projections.T > 0
+    real = np.arange(0, len(x), max(1, len(x) // (MEMBERS * num_clusters)))
+    real = real if mask is None else real[mask[real]]
+    rows = (2 * np.arange(num_clusters) + 1) * len(real) // (2 * num_clusters)
+    centroids = bits[real[rows]]
+    for _ in range(iterations):
+        groups = np.argmin((bits[:, None] ^ centroids).sum(axis=-1), axis=-1)
+        for c in range(num_clusters):
+            members = real[groups[real] == c]
+            if len(members):
+                centroids[c] = bits[members].mean(axis=0) > 0.5
+    return np.argmin((bits[:, None] ^ centroids).sum(axis=-1), axis=-1)
 
 
 def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):

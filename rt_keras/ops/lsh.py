@@ -1,7 +1,8 @@
 """Attention of the Reformer: inside the buckets of several locality-sensitive hashes."""
 
-import functools
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, merge
@@ -14,11 +15,34 @@ from rt_keras.ops.blocks import (
     split_blocks,
     with_a_position,
 )
+from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.nearest.assign import sort_by_cluster
 from rt_keras.ops.slices import over_heads
 
 # Subtracted from the logit of a query for itself, which then only counts if it sees no other key.
 SELF_PENALTY = 1e5
+
+
+def naive_lsh_attention(
+    query, key, value, rotations, *, block_size, causal=False, query_mask=None, key_mask=None
+):
+    """The equation of `lsh_attention`: see who shares a bucket in adjacent blocks of a round."""
+    batch, heads, length, _ = query.shape
+    rotated = np.einsum("bhnd,hrdc->bhrnc", query, rotations)
+    buckets = np.concatenate([rotated, -rotated], axis=-1).argmax(axis=-1)
+    real = np.ones([batch, length], bool) if query_mask is None else np.asarray(query_mask, bool)
+    visible = np.zeros([batch, heads, length, length], bool)
+    for b, h, r in np.ndindex(buckets.shape[:3]):
+        bucket = np.where(real[b], buckets[b, h, r], rotated.shape[-1] * 2)
+        block = np.argsort(np.argsort(bucket, kind="stable")) // block_size
+        step = block[:, None] - block
+        visible[b, h] |= (bucket[:, None] == bucket) & (step >= 0) & (step <= 1)
+    visible &= naive_mask(length, length, causal=causal, query_mask=real, key_mask=key_mask)
+    # A query sees itself only if it sees no other key.
+    others = visible & ~np.eye(length, dtype=bool)
+    visible = np.where(others.any(axis=-1, keepdims=True), others, visible)
+    key = query / np.linalg.norm(query, axis=-1, keepdims=True)
+    return naive_attention(query, key, value, visible)
 
 
 def lsh_attention(
@@ -81,11 +105,11 @@ def lsh_attention(
     query, value, rotations = (tf.convert_to_tensor(x) for x in (query, value, rotations))
     logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * block_size
 
-    def attend_heads(arguments):
-        return _attend(arguments, block_size, causal, dropout)
+    def attend_heads(inputs):
+        return _attend(**inputs, block_size=block_size, causal=causal, dropout=dropout)
 
     return over_heads(
-        functools.partial(with_a_position, attend_heads),
+        lambda inputs: with_a_position(attend_heads, inputs),
         {"query": query, "value": value},
         {"rotations": tf.stop_gradient(rotations)},
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
@@ -116,93 +140,103 @@ def lsh_buckets(x, rotations):
     return tf.argmax(tf.concat([rotated, -rotated], axis=-1), axis=-1, output_type=tf.int32)
 
 
-def _attend(arguments, block_size, causal, dropout):
+class Rounds(NamedTuple):
+    """Positions in the order of each round of each head, or blocks or windows of them."""
+
+    query: tf.Tensor  # [batch, heads * rounds, length, depth]
+    value: tf.Tensor  # [batch, heads * rounds, length, value_depth]
+    position: tf.Tensor  # int [batch, heads * rounds, length]
+    real: tf.Tensor  # bool [batch, heads * rounds, length]
+    bucket: tf.Tensor  # int [batch, heads * rounds, length, rounds], those of all rounds
+    block: tf.Tensor  # int [batch, heads * rounds, length, rounds]
+
+
+def _attend(
+    query,
+    value,
+    rotations,
+    query_mask=None,
+    key_mask=None,
+    seed=None,
+    *,
+    block_size,
+    causal,
+    dropout,
+):
     """Computes the attention of some heads in all rounds."""
-    query, value = arguments["query"], arguments["value"]
     batch, heads, length = (size(query, axis) for axis in range(3))
-    rounds, num_buckets = arguments["rotations"].shape[1], 2 * arguments["rotations"].shape[3]
-    buckets = lsh_buckets(query, arguments["rotations"])
-    if "query_mask" in arguments:
-        real = tf.cast(arguments["query_mask"], tf.bool)[:, None, None]
-        buckets = tf.where(real, buckets, num_buckets)
+    rounds, num_buckets = rotations.shape[1], 2 * rotations.shape[3]
+    buckets = lsh_buckets(query, rotations)  # [batch, heads, rounds, length]
+    real = tf.ones([batch, length], tf.bool)
+    if query_mask is not None:
+        query_mask = tf.cast(query_mask, tf.bool)
+        buckets = tf.where(query_mask[:, None, None], buckets, num_buckets)
+        real &= query_mask
+    if key_mask is not None:
+        real &= tf.cast(key_mask, tf.bool)
     # Rounds are treated as more heads.
     flat = tf.reshape(buckets, [batch, heads * rounds, 1, length])
-    order, place, _ = sort_by_cluster(flat, num_buckets)
-    block = tf.reshape(place // block_size, [batch, heads, rounds, length])
+    order, rank, _ = sort_by_cluster(flat, num_buckets)
+    block = tf.reshape(rank // block_size, [batch, heads, rounds, length])
 
     def in_order(x):
         """Sorts `[batch, heads, length, ...]` in the order of each round."""
-        return gather_rows(tf.repeat(x, rounds, axis=1), order, place)
+        return gather_rows(tf.repeat(x, rounds, axis=1), order, rank)
 
-    def of_positions(x):
-        return in_order(tf.broadcast_to(x[:, None, :, None], [batch, heads, length, 1]))[..., 0]
-
-    sorted_rows = {
-        "query": in_order(query),
-        "value": in_order(value),
-        "position": order,
-        "bucket": in_order(tf.linalg.matrix_transpose(buckets)),
-        "block": in_order(tf.linalg.matrix_transpose(block)),
-        "real": of_positions(_real_keys(arguments, batch, length)),
-    }
-    own_round = tf.tile(tf.range(rounds), [heads])
-    output, logsumexp = _attend_blocks(
-        sorted_rows, own_round, num_buckets, block_size, causal, dropout, arguments.get("seed")
+    real = tf.broadcast_to(real[:, None, :, None], [batch, heads, length, 1])
+    in_rounds = Rounds(
+        query=in_order(query),
+        value=in_order(value),
+        position=order,
+        real=in_order(real)[..., 0],
+        bucket=in_order(tf.linalg.matrix_transpose(buckets)),
+        block=in_order(tf.linalg.matrix_transpose(block)),
     )
-    output = gather_rows(join_blocks(output, length), place, order)
-    logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], place, order)
+    own_round = tf.tile(tf.range(rounds), [heads])  # [heads * rounds]
+    output, logsumexp = _attend_blocks(
+        in_rounds, own_round, num_buckets, block_size, causal, dropout, seed
+    )
+    output = gather_rows(join_blocks(output, length), rank, order)
+    logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], rank, order)
     output = tf.reshape(output, [batch, heads, rounds, length, size(value, 3)])
     return merge(output, tf.reshape(logsumexp, [batch, heads, rounds, length]), axis=2)
 
 
-def _real_keys(arguments, batch, length):
-    real = tf.ones([batch, length], tf.bool)
-    for name in ("query_mask", "key_mask"):
-        if name in arguments:
-            real &= tf.cast(arguments[name], tf.bool)
-    return real
-
-
-def _attend_blocks(rows, own_round, num_buckets, block_size, causal, dropout, seed):
-    """Computes attention of each block to itself and the previous one.
+def _attend_blocks(in_rounds, own_round, num_buckets, block_size, causal, dropout, seed):
+    """Computes attention of each block to itself and the previous one, and the logsumexp.
 
     Args:
-        rows: dictionary of tensors `[batch, lists, length, ...]`, with a sorted list of positions
-            for each round of each head.
-        own_round: int `[lists]`, the round of each list.
+        in_rounds: `Rounds`.
+        own_round: int `[heads * rounds]`, the round of each order.
         num_buckets: int, the bucket of padding.
         block_size, causal, dropout, seed: see `lsh_attention`.
-
-    Returns:
-        The output, and the logsumexp of the logits.
     """
-    count = ceil_div(size(rows["query"], 2), block_size)
-    here = {name: split_blocks(x, count, block_size) for name, x in rows.items()}
-    # Beyond both ends, `real` is False.
-    seen = {
-        name: overlapping_blocks(x, count, block_size, 2, block_size) for name, x in rows.items()
-    }
-    in_rounds = [
-        _together(here, seen, of_round, num_buckets) for of_round in range(rows["bucket"].shape[3])
+    count = ceil_div(size(in_rounds.query, 2), block_size)
+    # [batch, heads * rounds, blocks, block_size, ...]
+    queries = Rounds(*(split_blocks(x, count, block_size) for x in in_rounds))
+    # [batch, heads * rounds, blocks, 2 * block_size, ...]. Beyond both ends, `real` is False.
+    keys = Rounds(*(overlapping_blocks(x, count, block_size, 2, block_size) for x in in_rounds))
+    together = [
+        _together(queries, keys, number, num_buckets) for number in range(in_rounds.bucket.shape[3])
     ]
-    times = tf.add_n([tf.cast(x, tf.int32) for x in in_rounds])
+    times = tf.add_n([tf.cast(x, tf.int32) for x in together])
     own = own_round[:, None, None, None]
-    allowed = tf.reduce_any([x & (own == i) for i, x in enumerate(in_rounds)], axis=0)
-    allowed &= seen["real"][..., None, :]
-    position, other_position = here["position"][..., None], seen["position"][..., None, :]
+    allowed = tf.reduce_any([x & (own == i) for i, x in enumerate(together)], axis=0)
+    allowed &= keys.real[..., None, :]
+    position, other_position = queries.position[..., None], keys.position[..., None, :]
     if causal:
         allowed &= other_position <= position
-    dtype = accumulation_dtype(rows["query"].dtype)
+    dtype = accumulation_dtype(in_rounds.query.dtype)
     bias = -tf.math.log(tf.cast(tf.maximum(times, 1), dtype))
     bias -= tf.where(position == other_position, tf.constant(SELF_PENALTY, dtype), 0.0)
-    query = here["query"]
+    query = queries.query
     # In float16 the epsilon of the norm would be 0, and the gradient of the zeros beyond the ends
     # NaN.
-    key = tf.math.l2_normalize(tf.cast(seen["query"], dtype), axis=-1)
+    key = tf.math.l2_normalize(tf.cast(keys.query, dtype), axis=-1)
     return attend(
         query * query.shape[-1] ** -0.5,
         tf.cast(key, query.dtype),
-        seen["value"],
+        keys.value,
         allowed,
         bias=bias,
         dropout=dropout,
@@ -210,10 +244,9 @@ def _attend_blocks(rows, own_round, num_buckets, block_size, causal, dropout, se
     )
 
 
-def _together(here, seen, of_round, num_buckets):
+def _together(queries, keys, number, num_buckets):
     """Returns which queries and keys share a bucket and adjacent blocks in a round."""
-    bucket, block = (here[name][..., of_round][..., None] for name in ("bucket", "block"))
-    others = (seen[name][..., of_round][..., None, :] for name in ("bucket", "block"))
-    other_bucket, other_block = others
+    bucket, block = (x[..., number][..., None] for x in (queries.bucket, queries.block))
+    other_bucket, other_block = (x[..., number][..., None, :] for x in (keys.bucket, keys.block))
     step = block - other_block
     return (bucket == other_bucket) & (bucket < num_buckets) & (step >= 0) & (step <= 1)

@@ -1,12 +1,51 @@
 """Random routing: clusters whose members are drawn at random, the baseline of routing."""
 
+import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.balanced import cluster_attention, top_members
+from rt_keras.ops.balanced import cluster_attention, naive_cluster_attention, top_members
 from rt_keras.ops.blocks import size
 
+# Steps of the mixing of bits: a shift and a factor.
+MIXING = ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1))
 
-def random_attention(query, key, value, *, num_clusters, window_size, routing_seed, **options):
+
+def naive_random_attention(query, key, value, *, num_clusters, routing_seed, **options):
+    """The equation of `random_attention`: members have the highest random numbers."""
+
+    def score(x):
+        shape = [query.shape[1], num_clusters, x.shape[2]]
+        numbers = [naive_random_score(*routing_seed[h], c, j) for h, c, j in np.ndindex(*shape)]
+        return np.broadcast_to(np.reshape(numbers, shape), [len(x), *shape])
+
+    return naive_cluster_attention(query, key, value, score, **options)
+
+
+def naive_random_score(*parts):
+    """The random number of (seed, seed, cluster, position)."""
+    mixed = 0
+    for part in parts:
+        mixed = ((mixed ^ int(part)) + 0x9E3779B9) % 2**32
+        for shift, factor in MIXING:
+            mixed = (mixed ^ mixed >> shift) * factor % 2**32
+    return mixed >> 8
+
+
+def random_attention(
+    query,
+    key,
+    value,
+    *,
+    num_clusters,
+    window_size,
+    routing_seed,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
+):
     """Attention inside clusters whose members are drawn at random, regardless of content.
 
     Like `balanced_attention`, but with random numbers as scores: Q_c and K_c are the `window_size`
@@ -21,8 +60,7 @@ def random_attention(query, key, value, *, num_clusters, window_size, routing_se
         num_clusters: int, number of clusters.
         window_size: int, members of a cluster; all positions if there are fewer.
         routing_seed: int `[heads, 2]`, seeds from which each head draws its members.
-        **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
-            of `balanced_attention`.
+        causal, query_mask, key_mask, relative_embeddings, dropout, seed: see `balanced_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -37,14 +75,27 @@ def random_attention(query, key, value, *, num_clusters, window_size, routing_se
     TensorShape([1, 2, 12, 4])
     """
 
-    def members(x, mask, count, weights):
+    def pick_members(x, mask, count, weights):
         length = size(x, 2)
         scores = random_scores(weights["routing_seed"], num_clusters, length)
         scores = tf.broadcast_to(scores[None], [size(x, 0), x.shape[1], num_clusters, length])
         return top_members(scores, mask, count)
 
-    options |= {"num_clusters": num_clusters, "window_size": window_size}
-    return cluster_attention(members, {"routing_seed": routing_seed}, query, key, value, **options)
+    return cluster_attention(
+        pick_members,
+        {"routing_seed": routing_seed},
+        query,
+        key,
+        value,
+        num_clusters=num_clusters,
+        window_size=window_size,
+        causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        relative_embeddings=relative_embeddings,
+        dropout=dropout,
+        seed=seed,
+    )
 
 
 def random_scores(seeds, num_clusters, length):
@@ -77,7 +128,7 @@ def random_scores(seeds, num_clusters, length):
 
 def _mix(x):
     """Permutes all uint32 numbers such that every bit depends on every bit."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+    for shift, factor in MIXING:
         x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
         x *= tf.constant(factor, tf.uint32)
     return x

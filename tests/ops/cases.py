@@ -6,11 +6,19 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rt_keras import ops
+from rt_keras.ops.balanced import naive_balanced_attention
+from rt_keras.ops.causal_clustered import naive_causal_clustered_attention
+from rt_keras.ops.clustered import naive_clustered_attention
 from rt_keras.ops.first_tokens import naive_first_tokens
 from rt_keras.ops.full import naive_full
+from rt_keras.ops.gated_delta import naive_gated_delta_rule
 from rt_keras.ops.local.windows import naive_local
+from rt_keras.ops.lsh import naive_lsh_attention
+from rt_keras.ops.naive import naive_normalize
+from rt_keras.ops.nearest.attention import naive_nearest_attention
+from rt_keras.ops.random import naive_random_attention
 from rt_keras.ops.strided import naive_strided
-from tests.ops import checks, reference
+from tests.ops import checks
 
 SMALL = st.integers(1, 12)
 SEEDS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], "int32")
@@ -126,15 +134,17 @@ def clustered_arrays(clusters=3, **options):
     return checks.arrays(clusters=clusters, **options)
 
 
-def nearest_arrays(clusters=3, strength=1, margin=0, **options):
+def nearest_arrays(clusters=3, strength=1, margin=0, scaled=False, heads=2, **options):
     """A strong bias makes clusters uneven; no vector is closer to a border than a margin."""
-    found = checks.arrays(clusters=clusters, load_bias=True, **options)
+    found = checks.arrays(clusters=clusters, load_bias=True, heads=heads, **options)
     found["load_bias"] *= strength
+    if scaled:
+        found["scale"] = np.linspace(0.5, 2, heads)
     rng = np.random.default_rng(4)
     for name in ("query", "key"):
         x = found[name]
         while x is not None and margin:
-            scores = np.einsum("bhnd,hcd->bhnc", reference.normalize(x), found["centroids"])
+            scores = np.einsum("bhnd,hcd->bhnc", naive_normalize(x), found["centroids"])
             scores += found["load_bias"][:, None]
             close = np.min(np.diff(np.sort(scores)), axis=-1) < margin
             if not close.any():
@@ -147,10 +157,9 @@ def finish_nearest(draw, given, options):
     options["num_probes"] = draw(st.integers(1, given["clusters"]))
     if given["shared"] and draw(st.booleans()):
         options["routed_key"] = "previous_query"
-
-
-def nearest(use_query_key_norm=True, **given):
-    return reference.nearest(**given, normalized=use_query_key_norm)
+    elif draw(st.booleans()):
+        options["block_size"] = draw(st.integers(1, 6))
+        options["look_back"] = draw(st.integers(0, 2))
 
 
 def finish_full(draw, given, options):
@@ -208,14 +217,14 @@ def random(query, key, value, **options):
 
 def equation_of_random(query, key, value, **options):
     seeds = SEEDS[: query.shape[1]]
-    return reference.random(query, key, value, routing_seed=seeds, **options)
+    return naive_random_attention(query, key, value, routing_seed=seeds, **options)
 
 
 def grouped(projections, num_clusters, query_mask=None, iterations=10, **given):
     found = {"num_clusters": num_clusters, "iterations": iterations, "mask": query_mask}
     groups = ops.hamming_groups(given["query"], projections, **found).numpy()
     options = {"num_clusters": num_clusters, "query_mask": query_mask}
-    return reference.grouped(groups=groups, **options, **given)
+    return naive_clustered_attention(groups=groups, **options, **given)
 
 
 def finish_grouped(draw, given, options):
@@ -234,7 +243,7 @@ def delta_arrays(length, batch=2, heads=2, seed=0, **options):
 
 
 def gated_delta(block_size=64, **given):
-    return reference.gated_delta(**given)
+    return naive_gated_delta_rule(**given)
 
 
 WINDOWS = {"space": {"window_size": SMALL}, "of_arrays": {"clusters": st.integers(1, 6)}}
@@ -250,7 +259,11 @@ MEMBERS = {
 NEAREST = {
     "arrays": nearest_arrays,
     "space": {**WINDOWS["space"], "use_query_key_norm": st.booleans()},
-    "of_arrays": {**WINDOWS["of_arrays"], "strength": st.sampled_from([0, 1, 5])},
+    "of_arrays": {
+        **WINDOWS["of_arrays"],
+        "strength": st.sampled_from([0, 1, 5]),
+        "scaled": st.booleans(),
+    },
     "finish": finish_nearest,
     "patches": {
         "rt_keras.ops.nearest.shared.MAX_BLOCK_SIZE": st.sampled_from([128, 1, 2, 3]),
@@ -311,14 +324,18 @@ CASES = {
         examples=25,
     ),
     "nearest": Case(
-        ops.nearest_attention, nearest, {"window_size": 4, "num_probes": 2}, shared=False, **NEAREST
+        ops.nearest_attention,
+        naive_nearest_attention,
+        {"window_size": 4, "num_probes": 2},
+        shared=False,
+        **NEAREST,
     ),
     "nearest with shared keys": Case(
-        ops.nearest_attention, nearest, {"window_size": 4}, shared=True, **NEAREST
+        ops.nearest_attention, naive_nearest_attention, {"window_size": 4}, shared=True, **NEAREST
     ),
     "balanced": Case(
         ops.balanced_attention,
-        reference.balanced,
+        naive_balanced_attention,
         {"window_size": 5},
         clustered_arrays,
         examples=25,
@@ -356,7 +373,7 @@ CASES = {
     ),
     "lsh": Case(
         ops.lsh_attention,
-        reference.lsh,
+        naive_lsh_attention,
         {"block_size": 4},
         lsh_arrays,
         space={"block_size": SMALL},
@@ -370,7 +387,7 @@ CASES = {
     ),
     "causal clustered": Case(
         ops.causal_clustered_attention,
-        reference.causal_clustered,
+        naive_causal_clustered_attention,
         {"block_size": 4},
         nearest_arrays,
         space={"block_size": SMALL},

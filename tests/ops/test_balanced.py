@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rt_keras.ops import balanced, balanced_attention
-from tests.ops import checks, reference
+from rt_keras.ops.balanced import naive_balanced_attention
+from tests.ops import checks
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -14,7 +15,7 @@ def test_centroids_that_are_all_alike(causal):
     inputs = checks.arrays(17, clusters=3)
     inputs["centroids"][:] = inputs["centroids"][:, :1]
     options = {"window_size": 4, "causal": causal}
-    checks.holds(balanced_attention, reference.balanced, inputs, **options)
+    checks.holds(balanced_attention, naive_balanced_attention, inputs, **options)
     output = balanced_attention(**checks.tensors(inputs), **options).numpy()
     assert np.all(np.sum(np.any(output, axis=-1), axis=-1) <= 4)
 
@@ -28,14 +29,14 @@ def test_members_of_some_clusters_at_a_time(shared, clusters, monkeypatch):
     options["key_mask"] = None if shared else mask
     found = checks.op_types(balanced_attention, inputs, options)
     assert found & {"While", "StatelessWhile"}
-    checks.holds(balanced_attention, reference.balanced, inputs, **options)
+    checks.holds(balanced_attention, naive_balanced_attention, inputs, **options)
 
 
 def test_float32_chooses_the_members_of_float64():
     # Rounding is not so much as to change an order of 17 scores.
     inputs, options = checks.arrays(17, clusters=3), {"window_size": 5}
     found = balanced_attention(**checks.tensors(inputs, "float32"), **options)
-    expected = reference.balanced(**inputs, **options)
+    expected = naive_balanced_attention(**inputs, **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 

@@ -1,7 +1,8 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.routing_memory import empty_memory, remember
+from rt_keras.ops.cluster_memory import remember
+from rt_keras.ops.routing_memory import empty_memory
 
 BATCH, HEADS, CLUSTERS, DEPTH, LENGTH, BLOCK = 4, 2, 2, 3, 5, 4
 

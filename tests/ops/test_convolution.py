@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.convolution import causal_convolution
-from tests.ops import checks, reference
+from rt_keras.ops.convolution import causal_convolution, naive_convolution
+from tests.ops import checks
 
 
 def arrays(length, width):
@@ -18,7 +18,7 @@ def test_equation(length, kind):
     mask = checks.mask(kind, length)
     # The content of padding must not matter.
     x = np.where(mask[:, None, :, None], x, np.nan)
-    expected = reference.convolved(x, kernel, mask)
+    expected = naive_convolution(x, kernel, mask)
     np.testing.assert_allclose(causal_convolution(x, kernel, mask=mask), expected, atol=1e-12)
 
 
@@ -26,7 +26,7 @@ def test_lower_precision():
     x, kernel = arrays(9, 4)
     found = causal_convolution(tf.cast(x, tf.bfloat16), kernel)
     assert found.dtype == tf.bfloat16
-    expected = reference.convolved(x, kernel)
+    expected = naive_convolution(x, kernel)
     np.testing.assert_allclose(tf.cast(found, tf.float64), expected, rtol=0, atol=0.1)
 
 
@@ -44,5 +44,5 @@ def test_gradients(length, width):
     for gradient, change, changed in zip(
         found, (of_x, of_kernel), ((of_x, kernel), (x, of_kernel))
     ):
-        expected = np.sum(upstream * reference.convolved(*changed))
+        expected = np.sum(upstream * naive_convolution(*changed))
         assert np.sum(gradient * change) == pytest.approx(expected, abs=1e-12)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras import ops
 from rt_keras.ops.full import naive_full
 from rt_keras.ops.local.windows import naive_local
+from rt_keras.ops.nearest.attention import naive_nearest_attention
 from tests.ops import checks, reference
 
 LENGTH = 11
@@ -16,8 +17,12 @@ GLOBAL[0, [0, 6]] = GLOBAL[1, 4] = True
 KINDS = {
     "full": (ops.full_attention, naive_full, {}),
     "local": (ops.local_attention, naive_local, {"block_size": 2}),
-    "nearest": (ops.nearest_attention, reference.nearest, {"window_size": 4, "num_probes": 2}),
-    "shared": (ops.nearest_attention, reference.nearest, {"window_size": 4}),
+    "nearest": (
+        ops.nearest_attention,
+        naive_nearest_attention,
+        {"window_size": 4, "num_probes": 2},
+    ),
+    "shared": (ops.nearest_attention, naive_nearest_attention, {"window_size": 4}),
 }
 
 

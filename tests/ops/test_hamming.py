@@ -3,27 +3,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import hamming_groups
+from rt_keras.ops.hamming import naive_hamming_groups
 from tests.ops import checks
-
-
-def groups_of(x, projections, num_clusters, iterations, mask):
-    """The groups of one sequence of a head."""
-    bits, step = x @ projections.T > 0, max(1, len(x) // (32 * num_clusters))
-    # Those that update centroids.
-    real = [i for i in range(0, len(x), step) if mask[i]]
-    rows = [real[(2 * c + 1) * len(real) // (2 * num_clusters)] for c in range(num_clusters)]
-    centroids = bits[rows].copy()
-
-    def nearest():
-        return [min(range(num_clusters), key=lambda c: (b ^ centroids[c]).sum()) for b in bits]
-
-    for _ in range(iterations):
-        groups = nearest()
-        for c in range(num_clusters):
-            members = [i for i in real if groups[i] == c]
-            if members:
-                centroids[c] = bits[members].mean(axis=0) > 0.5
-    return nearest()
 
 
 @pytest.mark.parametrize("padding", [None, "scattered"])
@@ -41,7 +22,7 @@ def test_equation(padding, length, bits, clusters, iterations):
     np.testing.assert_array_equal(traced(x), found)
     real = np.ones([2, length], bool) if mask is None else mask
     for b, h in np.ndindex(2, 2):
-        expected = groups_of(x[b, h], projections[h], clusters, iterations, real[b])
+        expected = naive_hamming_groups(x[b, h], projections[h], **{**given, "mask": real[b]})
         np.testing.assert_array_equal(found[b, h], expected)
 
 

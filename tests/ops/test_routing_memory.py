@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_chunk
-from tests.ops import checks, reference
+from rt_keras.ops.naive import naive_softmax
+from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_chunk, naive_memory
+from tests.ops import checks
 
 SIZES = {"memory_length": 5, "block_size": 4}
 OPTIONS = {"window_size": 2, "memory_keys": 3}
@@ -25,19 +26,19 @@ def chunk(inputs, memory, position=0, rows=slice(None), read=memory_chunk, **opt
     return read(**given, memory=memory, position=position, **{**OPTIONS, **options})
 
 
-def in_a_loop(inputs, eviction, numbers_after):
+def naive(inputs, eviction, survivors):
     """The outputs, logsumexps and memories of one row and head, position by position."""
-    seen, memories = reference.remembered(
-        **inputs, **OPTIONS, **SIZES, eviction=eviction, numbers_after=numbers_after
+    seen, memories = naive_memory(
+        **inputs, **OPTIONS, **SIZES, eviction=eviction, survivors=survivors
     )
     nothing = 0 * inputs["value"][0]
-    outputs = [reference.softmax(x) @ values if x else nothing for x, values in seen]
+    outputs = [naive_softmax(np.array(x), True) @ y if x else nothing for x, y in seen]
     logsumexps = [np.log(np.sum(np.exp(x))) if x else -1e30 for x, _ in seen]
     return np.array(outputs), np.array(logsumexps), memories
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
-def test_against_a_loop(eviction):
+def test_equation(eviction):
     inputs = arrays()
     numbers = {}
     memory = new_memory(inputs, eviction)
@@ -50,7 +51,7 @@ def test_against_a_loop(eviction):
         one = {name: inputs[name][row, head] for name in ("query", "key", "value")}
         one |= {name: inputs[name][head] for name in ("centroids", "load_bias", "scale")}
         kept = {i: x[row, head] for i, x in numbers.items()}
-        expected = in_a_loop(one, eviction, kept)
+        expected = naive(one, eviction, kept)
         np.testing.assert_allclose(output[row, head], expected[0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(logsumexp[row, head], expected[1], rtol=0, atol=1e-12)
         for cluster, members in enumerate(expected[2]):

@@ -20,7 +20,7 @@ from rt_keras.ops.content_blocks.attend import (
     summarize,
 )
 from rt_keras.ops.content_blocks.select import NODE_SIZE, Blocks, Selection
-from rt_keras.ops.nearest.rings import numbers_of_places
+from rt_keras.ops.nearest.lists import numbers_of_slots
 
 # With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
 # save memory but take longer to compile.
@@ -218,7 +218,7 @@ def _read(segments, selection, dropout, seed, query, key, value, cache, position
     number, segment_size, places = None, segments.segment_size, size(cache["key"], 2)
     if segments.is_ring:
         ended = tf.reshape((position + count) // segment_size, [-1])
-        segment = numbers_of_places(ended, places // segment_size)  # [batch or 1, segments]
+        segment = numbers_of_slots(ended, places // segment_size)  # [batch or 1, segments]
         number = _parts_of(segment, segment_size // segments.block_size)
         first = segments.num_first_tokens - segment * segment_size
         keys = segment_size - tf.clip_by_value(first, 0, segment_size)

@@ -1,7 +1,4 @@
-"""Functions that both assignments of routing attention share, `balanced.py` and `nearest.py`.
-
-Normalization, scores, the nearest centroid, and the statistics that update centroids.
-"""
+"""Clusters: normalized vectors, their nearest centroids, and the order of (cluster, position)."""
 
 from typing import NamedTuple
 
@@ -20,6 +17,10 @@ from rt_keras.ops.blocks import (
 from rt_keras.ops.slices import num_slices
 
 EPSILON = 1e-6
+# The vectors that may serve as the key of a position.
+ROUTED_KEYS = ("previous_query", "key")
+# Number of positions in a run, whose clusters are compared in pairs; earlier runs are counted.
+RUN_SIZE = 32
 
 
 def normalize(x):
@@ -117,18 +118,6 @@ def cluster_statistics(x, clusters, num_clusters, mask=None):
     return tf.stop_gradient(sums), tf.reduce_sum(members, axis=[0, 2])
 
 
-def prepare(query, key, normalized=True):
-    """Converts or normalizes queries and keys; returns one tensor twice if `key` is None."""
-    prepared = normalize if normalized else tf.convert_to_tensor
-    query = prepared(query)
-    return query, query if key is None else prepared(key)
-
-
-def logit_bound(depth, bias):
-    """Returns the bound of the logits of normalized vectors, sqrt(depth); None with a bias."""
-    return depth**0.5 if bias is None else None
-
-
 def commitment(x, clusters, centroids, mask=None):
     """Computes the mean squared distance of vectors to the centroids of their clusters.
 
@@ -162,8 +151,16 @@ def commitment(x, clusters, centroids, mask=None):
     return tf.math.divide_no_nan(tf.reduce_sum(distance * weight), tf.reduce_sum(weight))
 
 
-# The vectors that may serve as the key of a position.
-ROUTED_KEYS = ("previous_query", "key")
+def prepare(query, key, normalized=True):
+    """Converts or normalizes queries and keys; returns one tensor twice if `key` is None."""
+    prepared = normalize if normalized else tf.convert_to_tensor
+    query = prepared(query)
+    return query, query if key is None else prepared(key)
+
+
+def logit_bound(depth, bias):
+    """Returns the bound of the logits of normalized vectors, sqrt(depth); None with a bias."""
+    return depth**0.5 if bias is None else None
 
 
 def shifts_keys(routed_key):
@@ -182,24 +179,20 @@ def shifts_keys(routed_key):
     return routed_key == "previous_query"
 
 
-class Routed(NamedTuple):
-    """Queries and keys for the logits, and their clusters.
+class Assigned(NamedTuple):
+    """Queries and keys for the logits, and the clusters of each.
 
-    Args:
-        query: `[batch, heads, queries, depth]`.
-        key: `[batch, key_heads, keys, depth]`; `query` itself if queries and keys are shared.
-        of_queries: int32 `[batch, heads, num_probes, queries]`, the clusters of queries.
-        of_keys: int32 `[batch, key_heads, 1, keys]`, the clusters of keys.
+    The clusters of padding are `num_clusters`, in which no query attends.
     """
 
-    query: tf.Tensor
-    key: tf.Tensor
-    of_queries: tf.Tensor
-    of_keys: tf.Tensor
+    query: tf.Tensor  # [batch, heads, queries, depth]
+    key: tf.Tensor  # [batch, key_heads, keys, depth]
+    query_clusters: tf.Tensor  # int32 [batch, heads, num_probes, queries]
+    key_clusters: tf.Tensor  # int32 [batch, key_heads, 1, keys]
 
 
-class Routing(NamedTuple):
-    """Options that determine clusters and logits; see `nearest_attention`.
+class Assignment(NamedTuple):
+    """What determines clusters and logits; see `nearest_attention`.
 
     Args:
         centroids: `[key_heads, clusters, depth]`.
@@ -215,17 +208,17 @@ class Routing(NamedTuple):
     scale: tf.Tensor | None = None
     use_query_key_norm: bool = True
 
-    def route(self, query, key, query_mask=None, key_mask=None):
-        """Returns the `Routed` queries and keys; `key` is None for the queries themselves."""
-        routed_query, routed_key = prepare(query, key)
-        of_queries = self._clusters(routed_query, query_mask, self.num_probes)
+    def assign(self, query, key, query_mask=None, key_mask=None):
+        """Returns the `Assigned` queries and keys; `key` is None for the queries themselves."""
+        normalized = prepare(query, key)
+        query_clusters = self._nearest(normalized[0], query_mask, self.num_probes)
         if key is None and key_mask is query_mask:
-            of_keys = of_queries[:, :, :1]
+            key_clusters = query_clusters[:, :, :1]
         else:
-            of_keys = self._clusters(routed_key, key_mask, 1)
-        if self.use_query_key_norm:
-            return Routed(routed_query, routed_key, of_queries, of_keys)
-        return Routed(*prepare(query, key, normalized=False), of_queries, of_keys)
+            key_clusters = self._nearest(normalized[1], key_mask, 1)
+        if not self.use_query_key_norm:
+            normalized = prepare(query, key, normalized=False)
+        return Assigned(*normalized, query_clusters, key_clusters)
 
     def scaled(self, query):
         """Scales queries such that their products with keys are logits."""
@@ -234,11 +227,8 @@ class Routing(NamedTuple):
             return query
         return query * tf.cast(self.scale, query.dtype)[:, None, None]
 
-    def _clusters(self, x, mask, count):
-        """Returns the `count` nearest clusters of each position, `[batch, heads, count, length]`.
-
-        Padding gets an extra cluster after the last one, in which no query attends.
-        """
+    def _nearest(self, x, mask, count):
+        """Returns the nearest clusters of each position, `[batch, heads, count, length]`."""
 
         def nearest(x):
             scores = centroid_scores(x, self.centroids, self.load_bias)
@@ -247,12 +237,13 @@ class Routing(NamedTuple):
             return tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
 
         length, num_clusters = size(x, 2), self.centroids.shape[1]
-        chunks = num_slices(length * size(x, 0) * x.shape[1] * num_clusters)
-        if chunks == 1:
+        slices = num_slices(length * size(x, 0) * x.shape[1] * num_clusters)
+        if slices == 1:
             clusters = nearest(x)
         else:
-            at_once = ceil_div(length, chunks)
+            at_once = ceil_div(length, slices)
             x = split_blocks(tf.stop_gradient(x), ceil_div(length, at_once), at_once)
+            # [slices, batch, heads, count, at_once]
             clusters = tf.map_fn(nearest, move_axis(x, 2, 0), fn_output_signature=tf.int32)
             clusters = tf.concat(tf.unstack(clusters), axis=3)[..., :length]
         if mask is not None:
@@ -260,30 +251,32 @@ class Routing(NamedTuple):
         return clusters
 
 
-# Number of positions in a run, whose clusters are compared in pairs; earlier runs are counted.
-RUN_SIZE = 32
+class ClusterOrder(NamedTuple):
+    """The order of (cluster, position) of some entries."""
+
+    order: tf.Tensor  # int32 [batch, heads, entries], the entry at each rank
+    rank: tf.Tensor  # int32 [batch, heads, entries], the rank of each entry
+    starts: tf.Tensor  # int32 [batch, heads, clusters + 2], the rank of each cluster's first entry
 
 
 def sort_by_cluster(clusters, num_clusters):
     """Sorts entries by (cluster, position).
 
     Args:
-        clusters: int `[batch, heads, probes, length]`, at most `num_clusters`.
+        clusters: int `[batch, heads, probes, length]`, at most `num_clusters`, which is padding.
         num_clusters: int, number of clusters.
 
     Returns:
-        Three int32 tensors: the entries in that order, each as probe * length + position,
-        `[batch, heads, probes * length]`; the index of each entry in that order, of the same shape;
-        and the index of the first entry of each cluster and of padding, followed by the number of
-        entries, `[batch, heads, num_clusters + 2]`.
+        A `ClusterOrder` of the entries, each of which is probe * length + position. Its `starts`
+        also have the rank of the first entry of padding, and the number of entries.
     """
     batch, heads, probes, length = sizes(clusters)
     # One list, in which the entries of a position are consecutive.
     entries = tf.reshape(tf.linalg.matrix_transpose(clusters), [batch, heads, 1, length * probes])
-    place, starts = rank_in_clusters(entries, entries, num_clusters + 1)
-    place = tf.linalg.matrix_transpose(tf.reshape(place, [batch, heads, length, probes]))
-    place = tf.reshape(place, [batch, heads, probes * length])
-    return inverse_permutation(place), place, starts[:, :, 0]
+    rank, starts = rank_in_clusters(entries, entries, num_clusters + 1)
+    rank = tf.linalg.matrix_transpose(tf.reshape(rank, [batch, heads, length, probes]))
+    rank = tf.reshape(rank, [batch, heads, probes * length])
+    return ClusterOrder(inverse_permutation(rank), rank, starts[:, :, 0])
 
 
 def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
@@ -313,20 +306,17 @@ def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
     >>> ranks.numpy().tolist(), starts.numpy().tolist()
     ([[[[2, 0, 3, 4, 1]]]], [[[[0, 2, 4, 5]]]])
     """
-    length = size(clusters, 3)
-    own, others = _runs(clusters, RUN_SIZE), _runs(others, RUN_SIZE)
-    # Floats count exactly up to 2²⁴.
-    here = others[..., None] == tf.range(num_clusters, dtype=others.dtype)
-    counts = tf.reduce_sum(tf.cast(here, tf.float32), axis=4)
+    runs, other_runs = _split_runs(clusters, RUN_SIZE), _split_runs(others, RUN_SIZE)
+    counts = _count_members(other_runs, num_clusters)
     before = sums_before(counts)
     starts = _starts(before[:, :, :, -1] + counts[:, :, :, -1])
     before += starts[:, :, :, None, :-1]
-    of_run = _look_up(before, own)
     step = tf.range(RUN_SIZE)
     earlier = step <= step[:, None] if inclusive else step < step[:, None]
-    equal = (own[..., :, None] == others[..., None, :]) & earlier
-    ranks = of_run + tf.reduce_sum(tf.cast(equal, tf.float32), axis=5)
-    return _join_runs(ranks, length), tf.cast(starts, tf.int32)
+    # [batch, heads, lists, runs, RUN_SIZE, RUN_SIZE]
+    equal = (runs[..., :, None] == other_runs[..., None, :]) & earlier
+    ranks = _look_up(before, runs) + tf.reduce_sum(tf.cast(equal, tf.float32), axis=5)
+    return _join_runs(ranks, size(clusters, 3)), tf.cast(starts, tf.int32)
 
 
 def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
@@ -351,55 +341,58 @@ def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
     >>> rank_at_blocks(clusters, clusters, 2, block_size=2, shift=0)[0].numpy().tolist()
     [[[[2, 0, 3, 3, 1]]]]
     """
-    length = size(clusters, 3)
-    own, others = _runs(clusters, block_size), _runs(others, block_size)
-    here = others[..., None] == tf.range(num_clusters, dtype=others.dtype)
-    counts = tf.reduce_sum(tf.cast(here, tf.float32), axis=4)
+    runs, other_runs = _split_runs(clusters, block_size), _split_runs(others, block_size)
+    counts = _count_members(other_runs, num_clusters)
     before = sums_before(pad_axis(counts, 3, 0, 1))
     starts = _starts(before[:, :, :, -1])
     blocks = size(counts, 3)
     rows = tf.clip_by_value(tf.range(blocks) + shift, 0, blocks)
     before = tf.gather(before, rows, axis=3) + starts[:, :, :, None, :-1]
-    return _join_runs(_look_up(before, own), length), tf.cast(starts, tf.int32)
+    return _join_runs(_look_up(before, runs), size(clusters, 3)), tf.cast(starts, tf.int32)
 
 
 def inverse_permutation(ranks):
-    """Returns the entry at each index, from each entry's index; both int32 `[batch, heads, n]`."""
-    batch, heads, count = (size(ranks, axis) for axis in range(3))
+    """Returns the entry at each rank, from each entry's rank; both int32 `[batch, heads, n]`."""
+    batch, heads, count = sizes(ranks)
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * count
     entries = tf.broadcast_to(tf.range(count), [batch, heads, count])
-    places = tf.reshape(sequences + ranks, [-1, 1])
+    places = tf.reshape(sequences + ranks, [-1, 1])  # [batch * heads * n, 1]
     order = tf.zeros([batch * heads * count], tf.int32)
     order = tf.tensor_scatter_nd_update(order, places, tf.reshape(entries, [-1]))
     return tf.reshape(order, [batch, heads, count])
 
 
-def _runs(clusters, run_size):
-    """Splits `[batch, heads, lists, length]` to `[batch, heads, lists, runs, run_size]`.
-
-    Padding gets -1, which is no cluster.
-    """
-    batch, heads, lists, length = sizes(clusters)
+def _split_runs(clusters, run_size):
+    """Splits `[..., length]` to `[..., runs, run_size]`. Padding gets -1, which is no cluster."""
+    *shape, length = sizes(clusters)
     runs = ceil_div(length, run_size)
     clusters = pad_axis(clusters, 3, 0, runs * run_size - length, fill=-1)
-    return tf.reshape(clusters, [batch, heads, lists, runs, run_size])
+    return tf.reshape(clusters, [*shape, runs, run_size])
 
 
 def _join_runs(ranks, length):
-    """Inverts `_runs`, as int32."""
-    shape = [size(ranks, axis) for axis in range(5)]
-    return tf.reshape(tf.cast(ranks, tf.int32), [*shape[:3], shape[3] * shape[4]])[..., :length]
+    """Inverts `_split_runs`, as int32."""
+    *shape, runs, run_size = sizes(ranks)
+    return tf.reshape(tf.cast(ranks, tf.int32), [*shape, runs * run_size])[..., :length]
+
+
+def _count_members(runs, num_clusters):
+    """Counts the members of each cluster in each run, `[batch, heads, lists, runs, clusters]`."""
+    # [batch, heads, lists, runs, run_size, clusters]
+    is_member = runs[..., None] == tf.range(num_clusters, dtype=runs.dtype)
+    # Floats count exactly up to 2²⁴.
+    return tf.reduce_sum(tf.cast(is_member, tf.float32), axis=4)
 
 
 def _starts(totals):
-    """Returns the index of each cluster's first entry, and the total, from cluster sizes."""
-    return tf.cumsum(tf.pad(totals, [[0, 0], [0, 0], [0, 0], [1, 0]]), axis=3)
+    """Returns the rank of each cluster's first entry, and the total, from cluster sizes."""
+    return tf.cumsum(pad_axis(totals, 3, 1, 0), axis=3)
 
 
 def _look_up(table, clusters):
     """Looks up clusters in each run's table, `[batch, heads, lists, runs, clusters]`."""
     batch, heads, lists, runs, columns = sizes(table)
-    shape = sizes(clusters)
+    shape = sizes(clusters)  # [batch, heads, lists, runs, run_size]
     index = tf.maximum(clusters, 0) + tf.range(runs)[:, None] * columns
     index = tf.reshape(index, [batch, heads, lists, -1])
     table = tf.reshape(table, [batch, heads, lists, runs * columns])
@@ -421,8 +414,7 @@ def sums_before(x):
     x = tf.reshape(x, [batch, heads, lists, groups, RUN_SIZE, columns])
     before = sums_before(tf.reduce_sum(x, axis=4))[..., None, :]
     before += tf.matmul(_triangle(RUN_SIZE), x)
-    before = tf.reshape(before, [batch, heads, lists, groups * RUN_SIZE, columns])
-    return before[:, :, :, :rows]
+    return tf.reshape(before, [batch, heads, lists, groups * RUN_SIZE, columns])[:, :, :, :rows]
 
 
 def _triangle(rows):

@@ -1,12 +1,12 @@
 """Routing attention where each position only belongs to its nearest centroid, so it can be causal.
 
-This file has the op and the clusters. Attention then runs in the order of (cluster, position):
-in `nearest_sorted.py` for shared queries and keys, and in `nearest_tiles.py` for separate keys.
-Both use `nearest_windows.py`.
+The naive version first, then the op. It attends in the order of (cluster, position): in `shared.py`
+if queries are keys, else in `separate.py`.
 """
 
-import functools
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge_sets
@@ -18,10 +18,85 @@ from rt_keras.ops.blocks import (
     size,
     with_a_position,
 )
-from rt_keras.ops.nearest.assign import Routing, shifts_keys
-from rt_keras.ops.nearest.separate import attend_tiles, intervals_around_blocks, key_intervals
-from rt_keras.ops.nearest.shared import attend_sorted, block_size_of
+from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize
+from rt_keras.ops.nearest.assign import Assignment, shifts_keys
+from rt_keras.ops.nearest.separate import attend_separate, intervals_around_blocks, key_intervals
+from rt_keras.ops.nearest.shared import Options, attend_shared, block_size_of
 from rt_keras.ops.slices import over_heads, slices_of_blocks
+
+
+def naive_nearest_attention(
+    query,
+    key,
+    value,
+    centroids,
+    *,
+    window_size,
+    num_probes=1,
+    block_size=None,
+    look_back=1,
+    routed_key="key",
+    causal=False,
+    load_bias=None,
+    scale=None,
+    use_query_key_norm=True,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+):
+    """The equation of `nearest_attention`: find the clusters, see the nearest members, attend."""
+    length, shift = query.shape[2], int(routed_key == "previous_query")
+    if key is None:
+        key, key_mask = query, query_mask if key_mask is None else key_mask
+    query_clusters = naive_clusters(query, centroids, load_bias)[..., :num_probes]
+    key_clusters = naive_clusters(key, centroids, load_bias)[..., 0]
+    padding = query_mask if shift else key_mask
+    if padding is not None:
+        key_clusters = np.where(padding[:, None], key_clusters, -1)
+    local = None if block_size is None else (block_size, look_back)
+    clusters = query_clusters, key_clusters
+    visible = naive_nearest_keys(*clusters, window_size, causal, shift, local)
+    visible &= naive_mask(length, length, query_mask=query_mask, key_mask=key_mask)
+    if use_query_key_norm:
+        query, key = naive_normalize(query), naive_normalize(key)
+    if scale is not None:
+        query = query * scale[:, None, None]
+    return naive_attention(query, np.roll(key, shift, 2), value, visible, relative_embeddings)
+
+
+def naive_clusters(x, centroids, load_bias=None):
+    """The clusters of each vector, the nearest first, `[batch, heads, length, clusters]`."""
+    scores = np.einsum("bhnd,hcd->bhnc", naive_normalize(x), centroids)
+    if load_bias is not None:
+        scores = scores + load_bias[:, None]
+    return np.argsort(-scores, axis=-1, kind="stable")
+
+
+def naive_nearest_keys(query_clusters, key_clusters, window_size, causal, shift=0, local=None):
+    """The keys that each query sees, bool `[batch, heads, length, length]`.
+
+    Args:
+        query_clusters: int `[batch, heads, length, num_probes]`.
+        key_clusters: int `[batch, heads, length]`, -1 for padding.
+        window_size, causal: see `nearest_attention`.
+        shift: int, 1 if the key of a position is the query of the previous one, else 0.
+        local: `block_size` and `look_back` of the window to leave out, or None.
+    """
+    *shape, length, _ = query_clusters.shape
+    visible = np.zeros([*shape, length, length + 1], bool)
+    before = window_size if causal else window_size // 2
+    for b, h, i, probe in np.ndindex(query_clusters.shape):
+        members = np.flatnonzero(key_clusters[b, h] == query_clusters[b, h, i, probe]) + shift
+        first = last = i + 1 if causal else i + shift
+        if local is not None:
+            block, (block_size, look_back) = i // local[0], local
+            first, last = (block - look_back) * block_size, (block + look_back + 1) * block_size
+        first, last = np.searchsorted(members, [first, last])
+        visible[b, h, i, members[max(first - before, 0) : first]] = True
+        visible[b, h, i, members[last : last + window_size - before]] = True
+        # The key of the next position is the query itself.
+        visible[b, h, i, i + 1] &= not shift
+    return visible[..., :length]
 
 
 def nearest_attention(
@@ -76,8 +151,8 @@ def nearest_attention(
 
     Positions are sorted by (cluster, position). Shared queries and keys attend in that order
     as in local attention, in blocks of B = `window_size`, or of an equal part of it of at most 128,
-    with n · (window_size + B) products; see `nearest_sorted.py`. Separate keys need twice
-    as many; see `nearest_tiles.py`. With p probes there are p times as many queries.
+    with n · (window_size + B) products; see `shared.py`. Separate keys need twice as many; see
+    `separate.py`. With p probes there are p times as many queries.
 
     With grouped-query attention, each key/value head and its centroids serve heads / key_heads
     consecutive query heads. Its keys are sorted once, unless there are relative positions.
@@ -128,35 +203,32 @@ def nearest_attention(
     """
     message = 'Assignment "nearest" needs as many keys as queries; "balanced" does not.'
     query, value = of_one_length(query, value, message)
-    length = size(query, 2)
     shifted = shifts_keys(routed_key)
     if shifted and not (key is None and block_size is None):
         raise ValueError(
             "routed_key='previous_query' needs key=None and block_size=None. Received: "
             f"{'no ' if key is None else 'a '}key, block_size={block_size}."
         )
-    dtype = accumulation_dtype(query.dtype)
-    heads = query.shape[1]
-    sides = 2 if block_size is not None and not causal else 1
     shared = key is None and num_probes == 1 and block_size is None
+    sides = 2 if block_size is not None and not causal else 1
     keys = (window_size + block_size_of(window_size)) * (1 if shared else 2) * sides
-    logits = size(query, 0) * heads * length * num_probes * keys
-    options = {
-        "num_clusters": centroids.shape[1],
-        "window_size": window_size,
-        "causal": causal,
-        "shifted": shifted,
-        "dropout": dropout,
-        "return_logsumexp": return_logsumexp,
-        "chunks": slices_of_blocks(centroids.shape[0], logits),
-    }
+    logits = size(query, 0) * query.shape[1] * size(query, 2) * num_probes * keys
+    options = Options(
+        num_clusters=centroids.shape[1],
+        window_size=window_size,
+        causal=causal,
+        shifted=shifted,
+        dropout=dropout,
+        slices=slices_of_blocks(centroids.shape[0], logits),
+        return_logsumexp=return_logsumexp,
+    )
     local = None if block_size is None else (block_size, look_back)
 
-    def attend(arguments):
-        return _attend(arguments, num_probes, local, use_query_key_norm, options)
+    def attend_heads(inputs):
+        return _attend(Inputs(**inputs), num_probes, use_query_key_norm, local, options)
 
     return over_heads(
-        functools.partial(with_a_position, attend),
+        lambda inputs: with_a_position(attend_heads, inputs),
         {"query": query, "key": key, "value": value},
         {
             "centroids": centroids,
@@ -166,80 +238,92 @@ def nearest_attention(
         },
         {"query_mask": query_mask, "key_mask": key_mask, "documents": documents, "seed": seed},
         logits,
-        (value.dtype, dtype) if return_logsumexp else value.dtype,
+        (value.dtype, accumulation_dtype(query.dtype)) if return_logsumexp else value.dtype,
     )
 
 
-def _attend(arguments, num_probes, local, use_query_key_norm, options):
-    """Computes the attention of some heads."""
-    causal, shifted = options["causal"], options["shifted"]
-    num_clusters, window_size = options["num_clusters"], options["window_size"]
-    arguments, seen = _shifted(arguments, causal) if shifted else (arguments, None)
-    query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
-    are_one_list = "key" not in arguments
-    if are_one_list and key_mask is None:
+class Inputs(NamedTuple):
+    """The tensors of some heads; see `nearest_attention`."""
+
+    query: tf.Tensor
+    value: tf.Tensor
+    centroids: tf.Tensor
+    key: tf.Tensor | None = None
+    load_bias: tf.Tensor | None = None
+    scale: tf.Tensor | None = None
+    relative_embeddings: tf.Tensor | None = None
+    query_mask: tf.Tensor | None = None
+    key_mask: tf.Tensor | None = None
+    documents: tf.Tensor | None = None
+    seed: tf.Tensor | None = None
+
+
+def _attend(inputs, num_probes, use_query_key_norm, local, options):
+    """Computes the attention of some heads; `local` is the window to leave out, or None."""
+    key, value, query_mask, key_mask = inputs.key, inputs.value, inputs.query_mask, inputs.key_mask
+    if key is None and key_mask is None:
         key_mask = query_mask
-    weights = (arguments.get(name) for name in ("load_bias", "scale"))
-    routing = Routing(arguments["centroids"], num_probes, *weights, use_query_key_norm)
-    query, key, of_queries, of_keys = routing.route(
-        arguments["query"], arguments.get("key"), query_mask, key_mask
+    options = options._replace(
+        relative_embeddings=inputs.relative_embeddings,
+        documents=inputs.documents,
+        seed=inputs.seed,
     )
-    # The bound is that of the logits of normalized vectors.
-    bound = query.shape[-1] ** 0.5 if use_query_key_norm and routing.scale is None else None
-    scaled, value, heads = routing.scaled(query), arguments["value"], query.shape[1]
-    if are_one_list:
+    if options.shifted:
+        # The query of a position stands for the key of the next one.
+        options = options._replace(visible=_visible_after(inputs, key_mask, options.causal))
+        value, key_mask = shift_left(value, 2), query_mask
+    assignment = Assignment(
+        inputs.centroids, num_probes, inputs.load_bias, inputs.scale, use_query_key_norm
+    )
+    assigned = assignment.assign(inputs.query, key, query_mask, key_mask)
+    query, heads = assignment.scaled(assigned.query), inputs.query.shape[1]
+    if use_query_key_norm and inputs.scale is None:
+        # The bound of the logits of normalized vectors.
+        options = options._replace(bound=query.shape[3] ** 0.5)
+    if key is None:
         value = repeat_heads(value, heads)
-    options = {**options, "bound": bound, "seen": seen}
-    names = "relative_embeddings", "seed", "documents"
-    options |= {name: arguments.get(name) for name in names}
-    if are_one_list and key_mask is query_mask and num_probes == 1 and local is None:
-        return attend_sorted(scaled, key, value, of_queries, options)
-    if options["relative_embeddings"] is not None:
+        if key_mask is query_mask and num_probes == 1 and local is None:
+            return attend_shared(query, assigned.key, value, assigned.query_clusters, options)
+    keys = assigned.key, value, assigned.key_clusters
+    if options.relative_embeddings is not None:
         # Each query head has its own table of embeddings, and so needs its own keys.
-        key, value, of_keys = (repeat_heads(x, heads) for x in (key, value, of_keys))
-    # All queries of a key head are sorted together.
-    of_queries = fold_heads(of_queries, key.shape[1])
+        keys = (repeat_heads(x, heads) for x in keys)
+    key, value, key_clusters = keys
+    # All queries of a key head are sorted together: [batch, key_heads, groups * probes, length].
+    query_clusters = fold_heads(assigned.query_clusters, key.shape[1])
+    if local is not None:
+        return _attend_beyond(query, key, value, query_clusters, key_clusters, local, options)
+    inclusive = options.causal and not options.shifted
+    intervals = key_intervals(query_clusters, key_clusters, options, inclusive)
+    return attend_separate(query, key, value, query_clusters, key_clusters, intervals, options)
 
-    lists = scaled, key, value, of_queries, of_keys
-    if local is None:
-        inclusive = causal and not shifted
-        intervals = key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclusive)
-        return attend_tiles(*lists, intervals, options)
 
-    def attend_side(count, after, return_logsumexp):
-        intervals = intervals_around_blocks(
-            of_queries, of_keys, num_clusters, count, *local, after=after
-        )
-        more = {"window_size": count, "return_logsumexp": return_logsumexp}
-        return attend_tiles(*lists, intervals, {**options, **more})
+def _visible_after(inputs, key_mask, causal):
+    """Returns whether the next position may be seen, bool `[batch or 1, length]`; None for all."""
+    if key_mask is None and not causal:
+        # The last query is the key of no position. Causal attention never sees that position.
+        key_mask = tf.ones([1, size(inputs.query, 2)], tf.bool)
+    visible = None if key_mask is None else shift_left(tf.cast(key_mask, tf.bool), 1)
+    if inputs.documents is None:
+        return visible
+    same = inputs.documents == shift_left(inputs.documents, 1)
+    return same if visible is None else visible & same
 
-    return_logsumexp = options["return_logsumexp"]
-    if causal:
+
+def _attend_beyond(query, key, value, query_clusters, key_clusters, local, options):
+    """Computes attention to the keys before the local window of each query, and after it."""
+
+    def attend_side(window_size, after, return_logsumexp):
+        side = options._replace(window_size=window_size, return_logsumexp=return_logsumexp)
+        clusters = query_clusters, key_clusters
+        intervals = intervals_around_blocks(*clusters, side, *local, after=after)
+        return attend_separate(query, key, value, *clusters, intervals, side)
+
+    window_size, return_logsumexp = options.window_size, options.return_logsumexp
+    if options.causal:
         return attend_side(window_size, False, return_logsumexp)
     behind = attend_side(window_size - window_size // 2, True, True)
     if window_size == 1:
         return behind if return_logsumexp else behind[0]
     before = attend_side(window_size // 2, False, True)
     return merge_sets(before, behind, return_logsumexp=return_logsumexp)
-
-
-def _shifted(arguments, causal):
-    """Shifts the value of position j + 1 to j, whose query is its key.
-
-    Returns:
-        The arguments, without a mask of the keys; and a mask of the values that may be seen
-        instead, bool `[batch or 1, length]`, or None for all.
-    """
-    found = dict(arguments)
-    seen = found.pop("key_mask", arguments.get("query_mask"))
-    if seen is None and not causal:
-        # The last query is the key of no position. Causal attention never sees that position.
-        seen = tf.ones([1, size(arguments["query"], 2)], tf.bool)
-    if seen is not None:
-        seen = shift_left(tf.cast(seen, tf.bool), 1)
-    documents = arguments.get("documents")
-    if documents is not None:
-        here = documents == shift_left(documents, 1)
-        seen = here if seen is None else seen & here
-    found["value"] = shift_left(arguments["value"], 2)
-    return found, seen

@@ -1,4 +1,10 @@
-"""Nearest attention with shared queries and keys: local attention in the sorted order."""
+"""Nearest attention where queries are keys: local attention in the order of (cluster, position).
+
+Also what all nearest attention shares: blocks of sorted queries that attend to windows of sorted
+keys.
+"""
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,63 +23,120 @@ from rt_keras.ops.nearest.assign import sort_by_cluster
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.slices import over_blocks
 
+# Maximum rows of a block: small enough to waste few keys, large enough to fill a matrix unit.
+MAX_BLOCK_SIZE = 128
 
-def attend_sorted(query, key, value, clusters, options):
+
+class Options(NamedTuple):
+    """How queries attend to the keys of their clusters; see `nearest_attention`."""
+
+    num_clusters: int
+    window_size: int
+    causal: bool = True
+    shifted: bool = False  # whether the key of a position is the query of the previous one
+    dropout: float = 0.0
+    seed: tf.Tensor | None = None
+    relative_embeddings: tf.Tensor | None = None  # [heads, 2 m + 1, depth]
+    documents: tf.Tensor | None = None  # int [batch, length]
+    visible: tf.Tensor | None = None  # bool [batch or 1, length], the keys that may be seen
+    bound: float | None = None  # see `attend`
+    slices: int = 1  # maximum number of slices of blocks
+    return_logsumexp: bool = True
+
+
+class QueryBlocks(NamedTuple):
+    """Blocks of sorted queries. Each sees the places of its window from `first` to `last` - 1."""
+
+    query: tf.Tensor  # [batch, heads, blocks, queries, depth], scaled
+    positions: tf.Tensor  # int [batch, heads, blocks, queries]
+    first: tf.Tensor  # int [batch, heads, blocks, queries]
+    last: tf.Tensor | None = None  # like `first`; None for all from `first`
+    own: tf.Tensor | None = None  # like `first`, a place that the query does not see
+    query_documents: tf.Tensor | None = None  # int [batch, heads, blocks, queries]
+    window: tf.Tensor | None = None  # int [batch, heads, blocks], the first block of its window
+
+
+class Keys(NamedTuple):
+    """Sorted keys `[batch, heads, length, ...]`, blocks of them, or windows of such blocks."""
+
+    key: tf.Tensor
+    value: tf.Tensor
+    key_positions: tf.Tensor | None = None
+    key_documents: tf.Tensor | None = None
+    visible: tf.Tensor | None = None
+    number: tf.Tensor | None = None  # int, takes the part of the place in a window
+
+    def map(self, function):
+        """Applies a function to each tensor."""
+        return Keys(*(None if x is None else function(x) for x in self))
+
+
+def attend_shared(query, key, value, clusters, options):
     """Computes attention with shared queries and keys, in the order of (cluster, position).
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         key, value: `[batch, heads, length, ...]`.
         clusters: int `[batch, heads, 1, length]`, the cluster of each position.
-        options: dictionary of the options of `attend_tiles`, and "causal".
+        options: the `Options`.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with "return_logsumexp" the logsumexp
+        `[batch, heads, length, value_depth]`, and with `return_logsumexp` the logsumexp
         `[batch, heads, length]`.
     """
-    length, causal = size(query, 2), options["causal"]
-    num_clusters, window_size = options["num_clusters"], options["window_size"]
+    length, window_size = size(query, 2), options.window_size
     block_size = block_size_of(window_size)
-    num_blocks, chunks = round_to_chunks(ceil_div(length, block_size), options["chunks"])
+    num_blocks, slices = round_to_slices(ceil_div(length, block_size), options.slices)
     count = ceil_div(window_size, block_size) + 1
     # If keys are shifted, each query is the key of the next position instead.
-    shifted = options["shifted"]
-    before = window_size - (not shifted) if causal else window_size // 2
-    order, place, _ = sort_by_cluster(clusters, num_clusters)
-    # Counted from the last cluster, so that padding and entries beyond both ends have 0.
-    clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
-    query = gather_rows(query, order, place)
-    of_keys = {**sorted_keys(key, value, order, place, options), "key_clusters": clusters}
-    per_block = {"query": query, "positions": order, "clusters": clusters}
-    if "documents" in of_keys:
-        per_block["of_queries"] = of_keys["documents"]
-    per_block = {name: split_blocks(x, num_blocks, block_size) for name, x in per_block.items()}
-    steps = tf.range(count * block_size) - tf.range(block_size)[:, None]
+    before = window_size - (not options.shifted) if options.causal else window_size // 2
+    order = sort_by_cluster(clusters, options.num_clusters)
+    query = gather_rows(query, order.order, order.rank)
+    keys = sort_keys(key, value, order, options)
 
-    def allowed(part, cut):
-        of_window = cut["key_clusters"][..., None, :]
-        same = (of_window == part["clusters"][..., None]) & (of_window > 0)
-        same &= (steps >= 0) & (steps < window_size)
-        return same & (steps != before) if shifted and not causal else same
+    def split(x):
+        return None if x is None else split_blocks(x, num_blocks, block_size)
 
-    def windows(x, part):
-        return overlapping_blocks(x, num_blocks, block_size, count, before)
-
-    if chunks > 1:
-        first = tf.zeros([size(query, 0), size(query, 1), 1], tf.int32) + tf.range(num_blocks)
-        of_keys, per_block["window"], windows = gathered_windows(
-            of_keys, first, num_blocks + count - 1, block_size, count, before
+    # From a rank to the place in the window of a block.
+    shift = before - tf.range(num_blocks)[:, None] * block_size
+    # Without regard to clusters, a query sees `window_size` places, `before` of them before itself.
+    step = tf.zeros([1, 1, num_blocks, 1], tf.int32) + tf.range(block_size)
+    start, end = _bounds(clusters, order, options)
+    queries = QueryBlocks(
+        query=split(query),
+        positions=split(order.order),
+        first=tf.maximum(step, split(start) + shift),
+        last=step + window_size,
+        query_documents=split(keys.key_documents),
+    )
+    if not options.causal:
+        queries = queries._replace(
+            last=tf.minimum(queries.last, split(end) + shift),
+            own=step + before if options.shifted else None,
         )
-    found = attend_blocks(per_block, of_keys, windows, allowed, chunks, options)
-    if not options["return_logsumexp"]:
-        return gather_rows(join_blocks(found, length), place, order)
-    output, logsumexp = (join_blocks(x, length) for x in found)
-    logsumexp = gather_rows(logsumexp[..., None], place, order)[..., 0]
-    return gather_rows(output, place, order), logsumexp
+    if slices > 1:
+        window = tf.zeros([size(query, 0), size(query, 1), 1], tf.int32) + tf.range(num_blocks)
+        keys, window = split_windows(keys, window, num_blocks + count - 1, block_size, before)
+        queries = queries._replace(window=window)
+    else:
+        keys = keys.map(lambda x: overlapping_blocks(x, num_blocks, block_size, count, before))
+    results = attend_blocks(queries, keys, count, slices, options)
+    if not options.return_logsumexp:
+        return gather_rows(join_blocks(results, length), order.rank, order.order)
+    output, logsumexp = (join_blocks(x, length) for x in results)
+    logsumexp = gather_rows(logsumexp[..., None], order.rank, order.order)[..., 0]
+    return gather_rows(output, order.rank, order.order), logsumexp
 
 
-# Maximum rows of a block: small enough to waste few keys, large enough to fill a matrix unit.
-MAX_BLOCK_SIZE = 128
+def _bounds(clusters, order, options):
+    """Returns the ranks of the first key that each sorted query may see, and after the last."""
+    clusters = tf.gather(clusters[:, :, 0], order.order, batch_dims=2)  # [batch, heads, length]
+    start = tf.gather(order.starts, clusters, batch_dims=2)
+    # Padding sees nothing.
+    start = tf.where(clusters < options.num_clusters, start, size(clusters, 2))
+    # Of causal queries, the last key is at the query itself.
+    end = None if options.causal else tf.gather(order.starts[..., 1:], clusters, batch_dims=2)
+    return start, end
 
 
 def block_size_of(window_size):
@@ -81,114 +144,125 @@ def block_size_of(window_size):
     return ceil_div(window_size, ceil_div(window_size, MAX_BLOCK_SIZE))
 
 
-def sorted_keys(key, value, order, place, options):
-    """Sorts the tensors that windows are cut from, `[batch, heads, length, ...]`."""
-    found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
-    if options["relative_embeddings"] is not None:
-        found["key_positions"] = _positions(order, options)
-    if options.get("documents") is not None:
-        documents = tf.broadcast_to(options["documents"][:, None], sizes(key)[:3])
-        found["documents"] = tf.gather(documents, order, batch_dims=2)
-    if options.get("seen") is not None:
-        seen = tf.broadcast_to(options["seen"][:, None], sizes(key)[:3])
-        found["seen"] = tf.gather(seen, order, batch_dims=2)
-    return found
-
-
-def _positions(order, options):
-    """Returns the positions of the sorted keys: given ones, or their indices in the sequence."""
-    if options.get("key_positions") is not None:
-        return tf.gather(options["key_positions"], order, batch_dims=2)
-    return order + 1 if options["shifted"] else order
-
-
-def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
-    """Computes attention of blocks of queries to windows of sorted keys, in chunks of blocks.
-
-    Args:
-        per_block: dictionary of arguments `[batch, heads, blocks, ...]`: "query", "positions",
-            with documents theirs as "of_queries", and those that `windows` and `allowed` need.
-        of_keys: dictionary of the tensors that windows are cut from; see `sorted_keys`.
-        windows: function of a tensor of `of_keys` and the arguments of a chunk of blocks. It
-            returns their windows, `[batch, heads, blocks, keys, ...]`.
-        allowed: function of the arguments of a chunk and a dictionary of its windows. It returns a
-            bool mask of the keys that each query attends to,
-            `[batch, heads, blocks, queries, keys]`.
-        chunks: int, number of chunks, a divisor of the number of blocks.
-        options: dictionary of "dropout", "seed", "relative_embeddings" and "return_logsumexp", and
-            optionally "bound", see `attend`.
-
-    Returns:
-        The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
-        "return_logsumexp" the logsumexp `[batch, heads, blocks, queries]`.
-    """
-
-    def attend_chunk(part):
-        cut = {name: windows(part[name], part) for name in of_keys}
-        bias = None
-        if "key_positions" in cut:
-            bias = pair_bias(
-                part["query"], part["relative_embeddings"], part["positions"], cut["key_positions"]
-            )
-        masks = (allowed(part, cut),)
-        if "documents" in cut:
-            masks += (cut["documents"][..., None, :] == part["of_queries"][..., None],)
-        if "seen" in cut:
-            masks += (cut["seen"][..., None, :],)
-        found = attend(
-            part["query"],
-            cut["key"],
-            cut["value"],
-            masks,
-            bias=bias,
-            bound=options.get("bound") if bias is None else None,
-            dropout=options["dropout"],
-            seed=part.get("seed"),
-        )
-        return found if options["return_logsumexp"] else found[0]
-
-    shared = {**of_keys, **{name: options[name] for name in ("relative_embeddings", "seed")}}
-    dtype = of_keys["value"].dtype
-    if options["return_logsumexp"]:
-        dtype = dtype, accumulation_dtype(of_keys["key"].dtype)
-    return over_blocks(attend_chunk, per_block, shared, chunks, dtype)
-
-
-def round_to_chunks(num_blocks, chunks):
-    """Returns the number of blocks, rounded up to equal chunks, and the number of chunks."""
-    if chunks == 1:
+def round_to_slices(num_blocks, slices):
+    """Returns the number of blocks, rounded up to equal slices, and the number of slices."""
+    if slices == 1:
         return num_blocks, 1
-    at_once = ceil_div(num_blocks, chunks)
-    chunks = ceil_div(num_blocks, at_once)
-    return chunks * at_once, chunks
+    at_once = ceil_div(num_blocks, slices)
+    slices = ceil_div(num_blocks, at_once)
+    return slices * at_once, slices
 
 
-def gathered_windows(of_keys, first, num_blocks, block_size, count, before):
-    """Prepares windows of `count` blocks that may begin at any block.
+def sort_keys(key, value, order, options):
+    """Sorts the `Keys` `[batch, heads, length, ...]`, with what positions and masks need."""
+
+    def sort(x):
+        """Sorts what all heads share, `[batch or 1, length]`."""
+        if x is None:
+            return None
+        return tf.gather(tf.broadcast_to(x[:, None], sizes(key)[:3]), order.order, batch_dims=2)
+
+    positions = None
+    if options.relative_embeddings is not None:
+        positions = order.order + 1 if options.shifted else order.order
+    return Keys(
+        gather_rows(key, order.order, order.rank),
+        gather_rows(value, order.order, order.rank),
+        key_positions=positions,
+        key_documents=sort(options.documents),
+        visible=sort(options.visible),
+    )
+
+
+def split_windows(keys, window, num_blocks, block_size, before):
+    """Splits keys into blocks, of which windows may begin at any.
 
     Args:
-        of_keys: dictionary of `[batch, heads, length, ...]`.
-        first: int `[batch, heads, windows]`, the first block of each window.
+        keys: `Keys` `[batch, heads, length, ...]`.
+        window: int `[batch, heads, windows]`, the first block of each window.
         num_blocks: int, number of blocks.
         block_size: int, positions in a block.
-        count: int, blocks in a window.
         before: int, number of zeros before the first position.
 
     Returns:
-        A dictionary of the blocks of each entry; the index of each window's first block among them;
-        and a function of an entry's blocks and a dictionary with such indices as "window", which
-        returns the windows.
+        The `Keys`, `[batch * heads * num_blocks, block_size, ...]`, and the index of each window's
+        first block among these.
     """
-    batch, heads = size(first, 0), size(first, 1)
-    blocks = {}
-    for name, x in of_keys.items():
-        x = split_blocks(pad_axis(x, 2, before, 0), num_blocks, block_size)
-        blocks[name] = tf.reshape(x, [batch * heads * num_blocks, *sizes(x)[3:]])
+    batch, heads = size(window, 0), size(window, 1)
 
-    def windows(x, part):
-        x = tf.gather(x, part["window"][..., None] + tf.range(count))
-        shape = sizes(x)
-        return tf.reshape(x, [*shape[:3], count * block_size, *shape[5:]])
+    def split(x):
+        x = split_blocks(pad_axis(x, 2, before, 0), num_blocks, block_size)
+        return tf.reshape(x, [batch * heads * num_blocks, *sizes(x)[3:]])
 
     sequence = tf.reshape(tf.range(batch * heads), [batch, heads, 1])
-    return blocks, sequence * num_blocks + first, windows
+    return keys.map(split), sequence * num_blocks + window
+
+
+def cut_windows(x, window, count):
+    """Gathers windows of `count` blocks, `[batch, heads, windows, count * block_size, ...]`."""
+    if count == 1:
+        return tf.gather(x, window)
+    x = tf.gather(x, window[..., None] + tf.range(count))
+    *shape, count, block_size = sizes(x)[:5]
+    return tf.reshape(x, [*shape, count * block_size, *sizes(x)[5:]])
+
+
+def attend_blocks(queries, keys, count, slices, options):
+    """Computes attention of blocks of queries to windows of keys, some slices of blocks at a time.
+
+    Args:
+        queries: `QueryBlocks`.
+        keys: `Keys`: windows `[batch, heads, blocks, keys, ...]`; or blocks
+            `[..., block_size, ...]` from which `queries.window` cuts them.
+        count: int, number of blocks in a window.
+        slices: int, number of slices, a divisor of the number of blocks.
+        options: the `Options`.
+
+    Returns:
+        The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
+        `return_logsumexp` the logsumexp `[batch, heads, blocks, queries]`.
+    """
+
+    def attend_slice(part):
+        queries, keys = (kind(*map(part.get, kind._fields)) for kind in (QueryBlocks, Keys))
+        if queries.window is not None:
+            keys = keys.map(lambda x: cut_windows(x, queries.window, count))
+        results = _attend(queries, keys, part.get("relative_embeddings"), part.get("seed"), options)
+        return results if options.return_logsumexp else results[0]
+
+    dtype = keys.value.dtype
+    if options.return_logsumexp:
+        dtype = dtype, accumulation_dtype(keys.key.dtype)
+    whole = {"relative_embeddings": options.relative_embeddings, "seed": options.seed}
+    whole |= keys._asdict()
+    return over_blocks(attend_slice, queries._asdict(), whole, slices, dtype)
+
+
+def _attend(queries, keys, relative_embeddings, seed, options):
+    """Computes the attention of blocks to their windows, and the logsumexp."""
+    bias = None
+    if relative_embeddings is not None:
+        positions = queries.positions, keys.key_positions
+        bias = pair_bias(queries.query, relative_embeddings, *positions)
+    # [batch, heads, blocks, 1, keys], or [keys]
+    places = tf.range(size(keys.key, 3)) if keys.number is None else keys.number[..., None, :]
+    allowed = places >= queries.first[..., None]  # [batch, heads, blocks, queries, keys]
+    if queries.last is not None:
+        allowed &= places < queries.last[..., None]
+    if queries.own is not None:
+        allowed &= places != queries.own[..., None]
+    masks = (allowed,)
+    if keys.key_documents is not None:
+        masks += (keys.key_documents[..., None, :] == queries.query_documents[..., None],)
+    if keys.visible is not None:
+        masks += (keys.visible[..., None, :],)
+    return attend(
+        queries.query,
+        keys.key,
+        keys.value,
+        masks,
+        bias=bias,
+        bound=options.bound if bias is None else None,
+        dropout=options.dropout,
+        seed=seed,
+    )
