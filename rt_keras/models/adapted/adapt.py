@@ -27,7 +27,7 @@ from rt_keras.models.adapted.default_heads import default_head_groups
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.graphs import adapt_graph, restore_graph
 from rt_keras.models.adapted.positions import (
-    check_extension,
+    EXTENSIONS,
     config_for_length,
     preprocessor_for_length,
     rotary_distance_for,
@@ -35,10 +35,9 @@ from rt_keras.models.adapted.positions import (
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import restored_preprocessor
 from rt_keras.models.adapted.weights import (
-    copy_settings,
     made_with_weights_of,
     original_backbone,
-    weight_pairs,
+    task_with_backbone,
 )
 
 
@@ -115,7 +114,10 @@ def adapt(
         check_head_groups(head_groups)
         if keys is not None:
             raise ValueError(f"keys can only be set without head_groups. Received: keys={keys}")
-    check_extension(position_extension)
+    if position_extension not in EXTENSIONS:
+        raise ValueError(
+            f"position_extension must be one of {EXTENSIONS}. Received: {position_extension!r}"
+        )
     sequence_length = max_sequence_length
     if isinstance(model, (str, os.PathLike)):
         check = functools.partial(_check_fits, head_groups, layers, keys)
@@ -138,13 +140,13 @@ def adapt(
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is already adapted. Call restore() first")
     check_known(backbone)
-    distance = rotary_distance_for(backbone.get_config(), max_sequence_length, trained_length)
-    head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys, distance)
     if model is not backbone and type(model) not in TASKS:
         raise ValueError(
             f"{type(model).__name__} is not a KerasHub task. Adapt its backbone, and create the "
             "task from it"
         )
+    distance = rotary_distance_for(backbone.get_config(), max_sequence_length, trained_length)
+    head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys, distance)
     config = config_with_all(backbone, backbone.get_config())
     if "max_sequence_length" not in config:
         config["trained_length"] = trained_length
@@ -153,6 +155,7 @@ def adapt(
         config = config_for_length(config, max_sequence_length, trained_length, scaled)
     config |= {"head_groups": head_groups, "layers": layers}
     config["num_global_tokens"] = num_global_tokens
+    # What the files of a folder say and KerasHub leaves out.
     config |= getattr(backbone, "adapted_options", {})
     adapted = made_with_weights_of(backbone, BACKBONES[type(backbone)], config, position_extension)
     if model is backbone:
@@ -160,7 +163,7 @@ def adapt(
     preprocessor = model.preprocessor
     if sequence_length is not None:
         preprocessor = preprocessor_for_length(preprocessor, sequence_length)
-    return _with_backbone(TASKS[type(model)], model, adapted, preprocessor)
+    return task_with_backbone(TASKS[type(model)], model, adapted, preprocessor)
 
 
 def restore(model):
@@ -197,7 +200,7 @@ def restore(model):
     if model is backbone:
         return restored
     preprocessor = restored_preprocessor(model.preprocessor)
-    return _with_backbone(original_class(model), model, restored, preprocessor)
+    return task_with_backbone(original_class(model), model, restored, preprocessor)
 
 
 def _check_graph(head_groups, max_sequence_length, num_global_tokens):
@@ -226,15 +229,3 @@ def _check_fits(head_groups, layers, keys, backbone):
     configs = [head_group_config(group) for group in head_groups]
     for number in chosen_layers(layers, [window_of(layer) for layer in attention]):
         new_head_groups(configs, num_heads(attention[number]), backbone.dtype_policy)
-
-
-def _with_backbone(cls, task, backbone, preprocessor):
-    """Returns a task with a new backbone, and with the other weights and options of a task."""
-    config = {**task.get_config(), "backbone": backbone, "preprocessor": preprocessor}
-    made = cls.from_config(config)
-    copy_settings(task, made)
-    of_backbone = {id(weight) for weight in backbone.weights}
-    for weight, target in weight_pairs(task, made):
-        if id(target) not in of_backbone:
-            target.assign(weight)
-    return made

@@ -46,9 +46,9 @@ def _check_exported(backbone):
         known = ", ".join(cls.__name__ for cls in EXPORTED)
         raise ValueError(f"{family.__name__} cannot be exported to Transformers, only {known}")
     for name, value in FIXED_OPTIONS.items():
-        given = getattr(backbone, name, value)
-        if given != value:
-            raise ValueError(f"Transformers has only {name}={value}. Received: {name}={given!r}")
+        option = getattr(backbone, name, value)
+        if option != value:
+            raise ValueError(f"Transformers has only {name}={value}. Received: {name}={option!r}")
     for layer in all_layers_of(backbone):
         if getattr(layer, "quantization_mode", None) is not None:
             raise ValueError(f"{layer.path} is quantized. Export a model before you quantize it")
@@ -84,10 +84,10 @@ def _correct_config(config, backbone, tokenizer):
         options = dict(backbone.rotary_options)
         known["rope_scaling"] = {"factor": options.pop("scaling_factor"), **options}
     config |= {name: value for name, value in known.items() if value is not None}
-    of_gemma = config.get("rope_parameters")
-    if of_gemma and of_gemma["sliding_attention"]["factor"] == 1:
+    rope = config.get("rope_parameters")
+    if rope and rope["sliding_attention"]["factor"] == 1:
         # Older versions of Transformers read this alone.
-        config["rope_local_base_freq"] = of_gemma["sliding_attention"]["rope_theta"]
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         factor = config.pop("rope_parameters")["full_attention"]["factor"]
         config["rope_scaling"] = None if factor == 1 else {"rope_type": "linear", "factor": factor}
     for name, role in (("bos", "start"), ("eos", "end"), ("pad", "pad")):

@@ -118,8 +118,8 @@ class FolderConfig(dict):
 
     def __init__(self, config):
         # For Mistral, no entry means a window, and null none.
-        given = {name: x for name, x in config.items() if x is not None or name == "sliding_window"}
-        super().__init__(given)
+        is_set = {name: x is not None or name == "sliding_window" for name, x in config.items()}
+        super().__init__({name: x for name, x in config.items() if is_set[name]})
         self.family, self._read, self._rotary_options = config["model_type"], set(), None
         for name, value in DEFAULTS.get(self.family, {}).items():
             if name not in self:
@@ -185,30 +185,35 @@ class FolderConfig(dict):
         self["rope_parameters"] = {"full_attention": full, "sliding_attention": local}
 
     def _read_rope(self, entries, theta):
-        """Reads the base and the scaling of rotary embeddings; returns that of Gemma."""
-        given = {name: value for name, value in entries.items() if value is not None}
-        kind = given.pop("rope_type", given.pop("type", "default"))
-        if "rope_theta" in given:
-            self[theta] = given.pop("rope_theta")
-        if given.get("partial_rotary_factor") == 1:
-            del given["partial_rotary_factor"]
+        """Reads the base and the scaling of rotary embeddings; returns the options of the latter.
+
+        Args:
+            entries: dictionary, the entries of rotary embeddings.
+            theta: string, the entry of this configuration for their base.
+        """
+        entries = {name: value for name, value in entries.items() if value is not None}
+        kind = entries.pop("rope_type", entries.pop("type", "default"))
+        if "rope_theta" in entries:
+            self[theta] = entries.pop("rope_theta")
+        if entries.get("partial_rotary_factor") == 1:
+            del entries["partial_rotary_factor"]
         types = ROPE_TYPES[self.family]
         if kind not in types:
             raise ValueError(f"config.json: rope_type must be one of {list(types)}, not {kind!r}")
-        found = {**types[kind], **given}
+        options = {**types[kind], **entries}
         if _LENGTH in types[kind]:
-            found[_LENGTH] = found[_LENGTH] or self["max_position_embeddings"]
-        for name, value in found.items():
+            options[_LENGTH] = options[_LENGTH] or self["max_position_embeddings"]
+        for name, value in options.items():
             is_number = isinstance(value, (int, float))
             if name not in types[kind] or not is_number or value < (name == "factor"):
                 needed = f"rope_type={kind!r} takes numbers, factor >= 1, for {list(types[kind])}"
                 raise ValueError(f"config.json: {needed}. Received: {name}={value!r}")
         if kind == "llama3":
-            self["rope_scaling"] = {"rope_type": kind, **found}
-        elif found and self.family != "gemma3_text":
-            factor = found.pop("factor")
-            self._rotary_options = {"rope_type": kind, "scaling_factor": factor, **found}
-        return found
+            self["rope_scaling"] = {"rope_type": kind, **options}
+        elif options and self.family != "gemma3_text":
+            factor = options.pop("factor")
+            self._rotary_options = {"rope_type": kind, "scaling_factor": factor, **options}
+        return options
 
 
 def _equal(value, other):

@@ -12,7 +12,7 @@ from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.architectures import Architecture
 from rt_keras.models.adapted.attention import new_attention, num_heads, replace_attention
 from rt_keras.models.adapted.backbones import chosen_layers, head_group_config, new_head_groups
-from rt_keras.models.adapted.weights import copy_kernels, copy_settings, layer_pairs, weight_pairs
+from rt_keras.models.adapted.weights import copied_values, copy_settings, layer_pairs
 
 
 class OtherHeads:
@@ -58,11 +58,11 @@ class AdaptedTransformerDecoder(OtherHeads, keras_hub.layers.TransformerDecoder)
         self._replace_heads(causal=True)
 
     def compute_output_spec(self, *args, **kwargs):
-        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
         only = {"decoder_attention_mask": None, "use_causal_mask": True}
         only |= dict.fromkeys(["self_attention_cache", "cross_attention_cache"])
         for name, value in only.items():
-            if given.get(name, value) is not value:
+            if arguments.get(name, value) is not value:
                 raise ValueError(f"{self.name} with other heads takes {name}={value} only")
         return super().compute_output_spec(*args, **kwargs)
 
@@ -89,10 +89,10 @@ def adapt_graph(model, head_groups, layers=None):
         ValueError: if the graph has no layer of the classes `REPLACED`, or one has options that
             `MultiHeadAttention` does not support.
     """
-    found = dict.fromkeys(layers_inside(model, REPLACED))
-    found = [layer for layer in found if not isinstance(layer, OtherHeads)]
-    chosen = chosen_layers(layers, [None] * len(found)) if found else ()
-    chosen = {id(found[number]) for number in chosen}
+    attention = dict.fromkeys(layers_inside(model, REPLACED))
+    attention = [layer for layer in attention if not isinstance(layer, OtherHeads)]
+    numbers = chosen_layers(layers, [None] * len(attention)) if attention else ()
+    chosen = {id(attention[number]) for number in numbers}
     configs = [head_group_config(group) for group in head_groups]
 
     def replacement(layer):
@@ -109,7 +109,7 @@ def adapt_graph(model, head_groups, layers=None):
     names = ", ".join(sorted({type(layer).__name__ for layer in model.layers}))
     return _with_replacements(
         model,
-        found,
+        attention,
         replacement,
         f"The model must call a layer of {', '.join(cls.__name__ for cls in REPLACED)} directly, "
         f"not inside another layer. Its layers are: {names}",
@@ -174,8 +174,9 @@ def _with_replacements(model, attention, replacement, message):
 
 def _is_graph(layer):
     # KerasHub's models are graphs too, but of classes of their own.
-    own = isinstance(layer, (keras_hub.models.Backbone, keras_hub.models.Task))
-    return not own and (isinstance(layer, keras.Sequential) or hasattr(layer, "operations"))
+    if isinstance(layer, (keras_hub.models.Backbone, keras_hub.models.Task)):
+        return False
+    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
 
 
 def _copied_graph(model, copy_of):
@@ -199,11 +200,9 @@ def _copied_graph(model, copy_of):
 
 def _copy_weights(source, target):
     """Copies the weights of a layer to one with other heads."""
-    copy_kernels(*(getattr(layer, SELF_ATTENTION, layer) for layer in (source, target)))
-    for weight, copy in weight_pairs(source, target):
-        # The others are kernels of attention.
-        if weight.shape == copy.shape:
-            copy.assign(weight)
+    attention = [getattr(layer, SELF_ATTENTION, layer) for layer in (source, target)]
+    for weight, value in copied_values(source, target, [attention]):
+        weight.assign(value())
 
 
 def _copy_state(source, target):

@@ -104,12 +104,6 @@ def extended(table, length, extension):
     return (1 - share) * table[before] + share * table[before + 1]
 
 
-def check_extension(extension):
-    """Raises a ValueError if a method of extending positions is unknown."""
-    if extension not in EXTENSIONS:
-        raise ValueError(f"position_extension must be one of {EXTENSIONS}. Received: {extension!r}")
-
-
 def preprocessor_for_length(preprocessor, length):
     """Returns a KerasHub preprocessor that pads to another length, with the same tokenizer.
 

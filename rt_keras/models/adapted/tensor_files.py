@@ -172,13 +172,13 @@ def _header(path):
             header = dict(json.loads(file.read(length)))
             header.pop("__metadata__", None)
             entries = header.values()
-            found = max((entry["data_offsets"][1] for entry in entries), default=0)
+            last = max((entry["data_offsets"][1] for entry in entries), default=0)
             whole = all(_is_whole(entry) for entry in entries)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             raise ValueError(f"{path} is damaged: it is not a safetensors file") from None
-    wanted = 8 + length + found
-    if size < wanted:
-        raise ValueError(f"{path} is truncated: it has {size:,} of {wanted:,} bytes")
+    needed = 8 + length + last
+    if size < needed:
+        raise ValueError(f"{path} is truncated: it has {size:,} of {needed:,} bytes")
     if not whole:
         raise ValueError(
             f"{path} has tensors with wrong sizes or unsupported types. Supported: {list(DTYPES)}"

@@ -53,13 +53,13 @@ class OwnRules:
         with tf.device("cpu"):
             texts, one = batch_of_strings(inputs)
             if not tf.executing_eagerly():
-                tokens = tf.cast(self.graph_tokens(self.all_rules(), texts), self.compute_dtype)
+                tokens = tf.cast(self.tokens_in_graph(self.all_rules(), texts), self.compute_dtype)
             elif self.in_python is None:
                 tokens = self.as_in_graphs(texts).to_list()
             else:
                 texts = [text.decode("utf-8") for text in texts.numpy()]
-                found = self.in_python.encode_batch(texts, add_special_tokens=False)
-                tokens = [encoded.ids for encoded in found]
+                encoded = self.in_python.encode_batch(texts, add_special_tokens=False)
+                tokens = [text.ids for text in encoded]
             if self.sequence_length is not None:
                 if isinstance(tokens, list):
                     tokens = tf.ragged.constant(tokens, self.compute_dtype, ragged_rank=1)
@@ -124,7 +124,7 @@ class BytePairs(OwnRules):
             self._read_rules(vocab=dict(self.vocabulary), merges=pairs)
             use_python_tokenizer(self, self.in_python)
 
-    def graph_tokens(self, rules, texts):
+    def tokens_in_graph(self, rules, texts):
         """Converts strings `[batch]` to ragged tokens inside a graph."""
         return graph_tokens.byte_pair_tokens(self, rules, texts)
 
@@ -182,7 +182,7 @@ class WordPieces(OwnRules):
             no_pretokenization=True,
         )
 
-    def graph_tokens(self, rules, texts):
+    def tokens_in_graph(self, rules, texts):
         """Converts strings `[batch]` to ragged tokens inside a graph."""
         return graph_tokens.word_piece_tokens(self.pieces.tokenize, rules, texts)
 
@@ -223,11 +223,11 @@ class SentencePieces(OwnRules):
         super().set_proto(proto)
         if self.proto is None:
             return
-        self.pieces, given = None, self.proto
+        self.pieces, original = None, self.proto
         # Scores of the other families are integers.
         if self.mask:
-            super().set_proto(graph_tokens.with_round_scores(given))
-            self.proto = given
+            super().set_proto(graph_tokens.with_round_scores(original))
+            self.proto = original
         if "model" in json.loads(self.rules or "{}"):
             self._read_rules()
             self.pieces = graph_tokens.new_pieces(self.proto)
@@ -237,12 +237,12 @@ class SentencePieces(OwnRules):
             tf.lookup.KeyValueTensorInitializer(names, ids), -1
         )
         self.as_in_graphs = tf.function(
-            lambda texts: self.graph_tokens(self.all_rules(), texts),
+            lambda texts: self.tokens_in_graph(self.all_rules(), texts),
             [tf.TensorSpec([None], tf.string)],
             autograph=False,
         )
 
-    def graph_tokens(self, rules, texts):
+    def tokens_in_graph(self, rules, texts):
         """Converts strings `[batch]` to ragged tokens inside a graph."""
         # Not of this class.
         tables = super(OwnRules, self).tokenize, self.pieces, self.added_ids
@@ -277,24 +277,30 @@ def _special_tokens(tokenizer):
     }
 
 
-def _adapted(family, mixin, **attributes):
+# The mixin of each family of KerasHub's tokenizers, and what differs in it.
+_QWEN3 = {"pattern": LLAMA3_PATTERN.replace("{1,3}", ""), "normalizer": {"type": "NFC"}}
+_SMOLLM3 = {"pattern": LLAMA3_PATTERN, "ignore_merges": True}
+FAMILIES = {
+    **dict.fromkeys(["BytePair", "GPT2", "OPT"], (BytePairs, {})),
+    **dict.fromkeys(["Bart", "Roberta"], (BytePairs, {"mask": "<mask>"})),
+    **dict.fromkeys(["Bert", "DistilBert"], (WordPieces, {})),
+    **dict.fromkeys(["Gemma3", "Llama", "Mistral"], (SentencePieces, {})),
+    "XLMRoberta": (SentencePieces, {"mask": "<mask>"}),
+    **{"Llama3": (Llama3BytePairs, {}), "Qwen3": (BytePairs, _QWEN3)},
+    "SmolLM3": (BytePairs, _SMOLLM3),
+}
+
+
+def _adapted(family):
     """Returns KerasHub's class of a family's tokenizers, and the adapted class, as a pair."""
     base = getattr(keras_hub.tokenizers, f"{family}Tokenizer")
+    mixin, attributes = FAMILIES[family]
     backbone_cls = BACKBONES.get(base.backbone_cls)
     return base, adapted_class(base, mixin, backbone_cls=backbone_cls, **attributes)
 
 
-# Adapted classes by the class that they adapt, with what differs between families.
-_QWEN3 = {"pattern": LLAMA3_PATTERN.replace("{1,3}", ""), "normalizer": {"type": "NFC"}}
-TOKENIZERS = dict(
-    [_adapted(name, BytePairs) for name in ("BytePair", "GPT2", "OPT")]
-    + [_adapted(name, BytePairs, mask="<mask>") for name in ("Bart", "Roberta")]
-    + [_adapted(name, WordPieces) for name in ("Bert", "DistilBert")]
-    + [_adapted(name, SentencePieces) for name in ("Gemma3", "Llama", "Mistral")]
-    + [_adapted("XLMRoberta", SentencePieces, mask="<mask>")]
-    + [_adapted("Llama3", Llama3BytePairs), _adapted("Qwen3", BytePairs, **_QWEN3)]
-    + [_adapted("SmolLM3", BytePairs, pattern=LLAMA3_PATTERN, ignore_merges=True)]
-)
+# Adapted classes by the class that they adapt.
+TOKENIZERS = dict(map(_adapted, FAMILIES))
 
 
 def adapted_preprocessor(preprocessor, definition=None):

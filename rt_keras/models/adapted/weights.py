@@ -35,22 +35,53 @@ def made_with_weights_of(source, cls, config, position_extension=None):
     # Variables created inside are initialized at the end, each by its initializer.
     with keras.StatelessScope():
         made = backbone_from_config(cls, config)
-        values = {}
-        for old, new in zip(attention_layers(source), attention_layers(made)):
-            values |= attention_values(old, new)
+        attention = zip(attention_layers(source), attention_layers(made))
+        values = copied_values(source, made, attention, position_extension)
         copy_settings(source, made)
-        for weight, target in weight_pairs(source, made):
-            value = functools.partial(_value, weight, target, position_extension)
-            values.setdefault(id(target), value)
-        for weight in made.weights:
-            if id(weight) in values:
-                begin_with(weight, values[id(weight)])
+        for weight, value in values:
+            begin_with(weight, value)
     return made
 
 
 def original_backbone(backbone):
     """Returns a backbone of KerasHub's class with the weights of an adapted one."""
     return made_with_weights_of(backbone, backbone.original_class, backbone.original_config())
+
+
+def task_with_backbone(cls, task, backbone, preprocessor):
+    """Returns a task with a new backbone, and with the other weights and options of a task."""
+    config = {**task.get_config(), "backbone": backbone, "preprocessor": preprocessor}
+    made = cls.from_config(config)
+    copy_settings(task, made)
+    shared = {id(weight) for weight in backbone.weights}
+    for weight, target in weight_pairs(task, made):
+        if id(target) not in shared:
+            target.assign(weight)
+    return made
+
+
+def copied_values(source, target, attention, position_extension=None):
+    """Returns what the weights of a copy get from a model or layer.
+
+    Args:
+        source, target: the model or layer, and its copy.
+        attention: pairs of their attention layers.
+        position_extension: see `rt_keras.adapt`. Defaults to None, for the same number of
+            positions.
+
+    Returns:
+        List of pairs of a weight of the copy and a function that returns its value.
+
+    Raises:
+        ValueError: if a weight has another shape, or attention is quantized or has LoRA.
+    """
+    values = {}
+    for pair in attention:
+        values |= _attention_values(*pair)
+    for weight, copy in weight_pairs(source, target):
+        value = functools.partial(_value, weight, copy, position_extension)
+        values.setdefault(id(copy), value)
+    return [(weight, values[id(weight)]) for weight in target.weights if id(weight) in values]
 
 
 def _value(weight, target, position_extension):
@@ -61,69 +92,51 @@ def _value(weight, target, position_extension):
     return extended(weight.numpy(), target.shape[0], position_extension)
 
 
-# Kernels of attention.
-
-
-def copy_kernels(source, target):
-    """Copies the dense layers of one attention layer to another; see `attention_values`."""
-    values = attention_values(source, target)
-    for weight in target.weights:
-        if id(weight) in values:
-            weight.assign(values[id(weight)]())
-
-
-def attention_values(source, target):
+def _attention_values(source, target):
     """Returns the weights of an attention layer's dense layers in the layout of another one.
 
     Kernels are `[features, heads * depth]` in this package. In Keras and KerasHub, they are
     `[features, heads, depth]`, or `[heads, features, depth]` in Gemma. Heads that use queries as
     keys have no key kernel. If only the target has one, it gets the query kernel.
 
-    Args:
-        source, target: attention layers.
-
     Returns:
-        Dictionary from the id of each weight of the target's dense layers to a function that
-        returns its value.
-
-    Raises:
-        ValueError: if the source is quantized or has LoRA.
+        Dictionary from the id of each weight to a function that returns its value.
     """
-    found = {}
-    for of_source, of_target in dense_pairs(source, target):
-        if of_source.quantization_mode is not None:
+    values = {}
+    for old, new in _dense_pairs(source, target):
+        if old.quantization_mode is not None:
             raise ValueError(
                 f"{source.path} is quantized. Adapt or restore a model before you quantize it"
             )
-        if of_source.lora_enabled:
+        if old.lora_enabled:
             raise ValueError(
                 f"{source.path} has LoRA, whose weights have other axes in the new attention. Save "
                 "and load the model, which adds them to the kernels, or enable LoRA afterwards"
             )
-        found[id(of_target.kernel)] = functools.partial(_kernel, of_source, of_target)
-        if of_source.bias is not None:
-            found[id(of_target.bias)] = functools.partial(
-                keras.ops.reshape, of_source.bias, of_target.bias.shape
-            )
-    return found
+        values[id(new.kernel)] = functools.partial(_kernel, old, new)
+        if old.bias is not None:
+            values[id(new.bias)] = functools.partial(keras.ops.reshape, old.bias, new.bias.shape)
+    return values
 
 
-def dense_pairs(source, target):
-    """Yields pairs of the dense layers of two attention layers; see `attention_values`."""
+def _dense_pairs(source, target):
+    """Yields pairs of the dense layers of two attention layers."""
     for name in DENSE:
-        of_source, of_target = dense_of(source, name), dense_of(target, name)
-        if of_target is not None:
-            yield of_source or dense_of(source, "query_dense"), of_target
+        old, new = dense_of(source, name), dense_of(target, name)
+        if new is not None:
+            yield old or dense_of(source, "query_dense"), new
 
 
 def _kernel(source, target):
     """Returns the kernel of a dense layer in the shape of another's."""
     value, shape = source.kernel, target.kernel.shape
     if _heads_first(source):
+        # [features, heads, depth]
         value = keras.ops.swapaxes(value, 0, 1)
     if not _heads_first(target):
         return keras.ops.reshape(value, shape)
-    return keras.ops.swapaxes(keras.ops.reshape(value, [shape[1], shape[0], shape[2]]), 0, 1)
+    heads, features, depth = shape
+    return keras.ops.swapaxes(keras.ops.reshape(value, [features, heads, depth]), 0, 1)
 
 
 def _heads_first(dense):
@@ -178,7 +191,7 @@ def layer_pairs(source, target):
         named = {layer.name: layer for layer in copies}
         pairs += [(layer, named[layer.name]) for layer in inner if layer.name in named]
         if isinstance(old, MultiHeadAttention) or isinstance(new, MultiHeadAttention):
-            pairs += dense_pairs(old, new)
+            pairs += _dense_pairs(old, new)
 
 
 def weight_pairs(source, target):

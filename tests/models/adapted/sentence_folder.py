@@ -62,33 +62,23 @@ def _tokenizer():
 
 def _weights():
     rng = np.random.default_rng(0)
-
-    def normal(*shape):
-        return rng.normal(size=shape).astype("float32")
-
-    weights = {
-        "embeddings.word_embeddings.weight": normal(len(VOCABULARY), DIM),
-        "embeddings.position_embeddings.weight": normal(POSITIONS, DIM),
-        "embeddings.token_type_embeddings.weight": normal(2, DIM),
-        "pooler.dense.weight": normal(DIM, DIM),
-        "pooler.dense.bias": normal(DIM),
-    }
-    norms = ["embeddings.LayerNorm"]
+    dense, norms = {"pooler.dense": (DIM, DIM)}, ["embeddings.LayerNorm"]
     for layer in range(LAYERS):
         block = f"encoder.layer.{layer}"
-        sizes = {
-            "attention.self.query": (DIM, DIM),
-            "attention.self.key": (DIM, DIM),
-            "attention.self.value": (DIM, DIM),
-            "attention.output.dense": (DIM, DIM),
-            "intermediate.dense": (INTERMEDIATE, DIM),
-            "output.dense": (DIM, INTERMEDIATE),
-        }
-        for name, (rows, columns) in sizes.items():
-            weights[f"{block}.{name}.weight"] = normal(rows, columns) / columns**0.5
-            weights[f"{block}.{name}.bias"] = normal(rows) / 10
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            dense[f"{block}.attention.{name}"] = DIM, DIM
+        dense[f"{block}.intermediate.dense"] = INTERMEDIATE, DIM
+        dense[f"{block}.output.dense"] = DIM, INTERMEDIATE
         norms += [f"{block}.attention.output.LayerNorm", f"{block}.output.LayerNorm"]
+    tables = {"word": len(VOCABULARY), "position": POSITIONS, "token_type": 2}
+    weights = {
+        f"embeddings.{name}_embeddings.weight": rng.normal(size=[rows, DIM])
+        for name, rows in tables.items()
+    }
+    for name, (rows, columns) in dense.items():
+        weights[f"{name}.weight"] = rng.normal(size=[rows, columns]) / columns**0.5
+        weights[f"{name}.bias"] = rng.normal(size=rows) / 10
     for name in norms:
-        weights[f"{name}.weight"] = 1 + normal(DIM) / 10
-        weights[f"{name}.bias"] = normal(DIM) / 10
-    return weights
+        weights[f"{name}.weight"] = 1 + rng.normal(size=DIM) / 10
+        weights[f"{name}.bias"] = rng.normal(size=DIM) / 10
+    return {name: x.astype("float32") for name, x in weights.items()}

@@ -27,14 +27,6 @@ def count_tokens(task, text):
     return 1 + len(task.preprocessor.tokenizer(text))
 
 
-@pytest.mark.slow
-def test_each_prompt_gets_as_many_new_tokens(task):
-    together = task.generate(PROMPTS, max_new_tokens=5, stop_token_ids=None)
-    alone = task.generate(PROMPTS[1], count_tokens(task, PROMPTS[1]) + 5, stop_token_ids=None)
-    assert together[1] == alone
-    assert count_tokens(task, together[0]) == count_tokens(task, PROMPTS[0]) + 5
-
-
 def test_token_ids_have_room_for_new_tokens(task):
     ids = np.random.default_rng(0).integers(3, 20, size=[2, 12])
     mask = np.arange(12) < np.array([[8], [3]])
@@ -121,15 +113,6 @@ def test_long_prompts_are_read_in_chunks(task, monkeypatch, jit_compile):
     caches = (tf.nest.flatten(read["cache"]) for read in (in_chunks, whole))
     for found, expected in zip(*caches, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_long_prompts_are_read_in_silence(task, monkeypatch, capfd):
-    monkeypatch.setattr(prompt_reading, "PROMPT_CHUNK", 16)
-    ids = np.arange(3, 43)[None]
-    task.read(ids, verbose=0)
-    assert "reading" not in capfd.readouterr().err
-    task.read(ids)
-    assert "reading the prompt" in capfd.readouterr().err
 
 
 def test_an_error_in_a_chunk_reaches_the_caller_instead_of_the_chunks_that_wait(task, monkeypatch):

@@ -12,7 +12,6 @@ from rt_keras.models.adapted.architectures import attention_layers
 from rt_keras.models.adapted.attention import window_of
 from rt_keras.models.shared_blocks import what_differs
 from tests.models.adapted.checks import make_backbone, make_inputs, outputs_of
-from tests.models.adapted.llama_folder import write_llama
 
 LENGTH = 1400
 
@@ -72,31 +71,6 @@ def test_with_keys_for_all_they_are_full_attention(llama):
     np.testing.assert_allclose(all_keys, expected, atol=1e-5)
     np.testing.assert_allclose(few[:, :1024], expected[:, :1024], atol=1e-5)
     assert np.abs(few[:, 1024:] - expected[:, 1024:]).max() > 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:max_length=")
-def test_a_text_is_read_with_a_cache_of_a_fixed_size(tmp_path):
-    """A text of more than twice the places of the ring, in chunks and steps."""
-    blocks = SelectedBlocks(2, num_blocks=4, segment_size=16, memory_length=32)
-    heads = Heads(4, [Window(16), FirstTokens(2), blocks])
-    task = rt_keras.adapt(write_llama(tmp_path), [heads])
-    task.preprocessor = None
-    task.compile(sampler="greedy", jit_compile=False)
-    tokens = np.random.default_rng(0).integers(3, 20, size=[1, 710])
-    whole = {"token_ids": tokens, "padding_mask": np.arange(710)[None] < 700}
-    state = task.read(tokens[:, :690], max_length=2**20, verbose=0)
-    rest = {name: x[:, 690:] for name, x in whole.items()}
-    written = task.generate(rest, stop_token_ids=None, state=state)["token_ids"]
-    # Without a cache, each token is the most likely one after those before it.
-    tokens = np.concatenate([tokens[:, :690], written], axis=1)
-    logits = task({"token_ids": tokens, "padding_mask": np.ones_like(tokens)})
-    best = np.argmax(logits, axis=-1)
-    np.testing.assert_array_equal(best[:, 699:709], tokens[:, 700:])
-    empty = task.new_cache(1, 40)
-    tf.nest.map_structure(
-        lambda x, y: x.shape.assert_is_compatible_with(y.shape), state["cache"], empty
-    )
 
 
 @pytest.fixture(scope="module")
