@@ -9,6 +9,7 @@ import rt_keras
 from rt_keras.benchmarks.machine import describe, resident, resident_peak
 from rt_keras.benchmarks.pretrained import WITH_BLOCKS, parse
 from rt_keras.benchmarks.runs import timed
+from rt_keras.data.text_tokens import first_tokens_of
 from rt_keras.keras_internals import build_cache
 from rt_keras.layers import FullHeads, Heads
 from rt_keras.layers.key_sets import SelectedBlocks
@@ -16,7 +17,6 @@ from rt_keras.models.adapted.architectures import attention_layers, backbone_of
 from rt_keras.models.adapted.attention import num_heads
 from rt_keras.models.adapted.default_heads import KEYS, block_options, few_look_far, sets_beside
 from rt_keras.models.adapted.folders import load_model
-from rt_keras.models.adapted.text_tokens import first_tokens_of
 from rt_keras.models.generation import start_tokens
 from rt_keras.ops.blocks import ceil_div
 

@@ -99,41 +99,6 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
         texts = _texts_in(inputs)
         return [len(row) for row in self._token_rows([] if texts is None else texts)]
 
-    def read(self, inputs, max_length=None, state=None, verbose=1):
-        """Reads texts once, so that `generate` can continue from them any number of times.
-
-        Args:
-            inputs: a string or list of strings; without a preprocessor, int `[batch, length]` or a
-                list of rows of any lengths.
-            max_length: int, total number of tokens that the state has room for. Defaults to None,
-                for the longest text plus the sequence length of the preprocessor.
-            state: state of the preceding text. Defaults to None, for no preceding text.
-            verbose: 0 for no output, 1 for a progress bar. Defaults to 1.
-
-        Returns:
-            Dictionary of "count", int `[batch]`, the number of tokens read; "room", an int; and
-            "cache". Using it does not change it.
-
-        Raises:
-            ValueError: if the heads cannot decode with a cache, a text is empty, or the texts do
-                not fit into the room.
-        """
-        rows = self._token_rows(inputs, state)
-        counts = np.array([len(row) for row in rows])
-        if not counts.size or not counts.min():
-            raise ValueError("inputs must be texts of at least one token")
-        tokens = keras.utils.pad_sequences(rows, padding="post")
-        if state is not None:
-            state = _of_rows(state, len(rows))
-        elif max_length is None:
-            max_length = int(counts.max()) + getattr(self.preprocessor, "sequence_length", 0)
-        else:
-            check_room(counts.max(), max_length)
-        before = 0 if state is None else state["count"]
-        check_positions((before + counts).max(), self.backbone.longest)
-        cache, _, room = self._read_prompts(tokens, counts, state, max_length, verbose)
-        return {"count": before + counts, "room": room, "cache": cache}
-
     def _token_rows(self, inputs, state=None):
         """Returns lists of token ids, with a start token unless there is a state."""
         texts = _texts_in(inputs)
@@ -144,6 +109,20 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
         tokenizer, texts = self.preprocessor.tokenizer, np.atleast_1d(texts).tolist()
         start = start_tokens(self.preprocessor) if state is None else []
         return [start + np.asarray(tokenizer(text)).tolist() for text in texts]
+
+    def _check_length(self, counts, max_length):
+        """Raises an error if a prompt has no room; warns if text exceeds the trained length."""
+        trained, length = self.backbone.trained_length, max_length
+        if self.preprocessor is not None:
+            length = length or self.preprocessor.sequence_length
+        if counts and length is not None:
+            check_room(max(counts), length)
+        if trained is not None and length is not None and length > trained:
+            warnings.warn(
+                f"max_length={length} exceeds the {trained} positions that the model was trained "
+                "on. Text beyond them may be nonsense",
+                stacklevel=3,
+            )
 
     def make_generate_function(self):
         """Returns the function that `generate` calls on a batch of token ids."""
@@ -196,19 +175,40 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
         prompts = Prompts(tf.constant(tokens), *numbers)
         return search(columns, prompts, cache, hidden, stop_token_ids)
 
-    def _check_length(self, counts, max_length):
-        """Raises an error if a prompt has no room; warns if text exceeds the trained length."""
-        trained, length = self.backbone.trained_length, max_length
-        if self.preprocessor is not None:
-            length = length or self.preprocessor.sequence_length
-        if counts and length is not None:
-            check_room(max(counts), length)
-        if trained is not None and length is not None and length > trained:
-            warnings.warn(
-                f"max_length={length} exceeds the {trained} positions that the model was trained "
-                "on. Text beyond them may be nonsense",
-                stacklevel=3,
-            )
+    def read(self, inputs, max_length=None, state=None, verbose=1):
+        """Reads texts once, so that `generate` can continue from them any number of times.
+
+        Args:
+            inputs: a string or list of strings; without a preprocessor, int `[batch, length]` or a
+                list of rows of any lengths.
+            max_length: int, total number of tokens that the state has room for. Defaults to None,
+                for the longest text plus the sequence length of the preprocessor.
+            state: state of the preceding text. Defaults to None, for no preceding text.
+            verbose: 0 for no output, 1 for a progress bar. Defaults to 1.
+
+        Returns:
+            Dictionary of "count", int `[batch]`, the number of tokens read; "room", an int; and
+            "cache". Using it does not change it.
+
+        Raises:
+            ValueError: if the heads cannot decode with a cache, a text is empty, or the texts do
+                not fit into the room.
+        """
+        rows = self._token_rows(inputs, state)
+        counts = np.array([len(row) for row in rows])
+        if not counts.size or not counts.min():
+            raise ValueError("inputs must be texts of at least one token")
+        tokens = keras.utils.pad_sequences(rows, padding="post")
+        if state is not None:
+            state = _of_rows(state, len(rows))
+        elif max_length is None:
+            max_length = int(counts.max()) + getattr(self.preprocessor, "sequence_length", 0)
+        else:
+            check_room(counts.max(), max_length)
+        before = 0 if state is None else state["count"]
+        check_positions((before + counts).max(), self.backbone.longest)
+        cache, _, room = self._read_prompts(tokens, counts, state, max_length, verbose)
+        return {"count": before + counts, "room": room, "cache": cache}
 
     def export_to_transformers(self, path):
         """Writes the model with its original attention as a folder that Transformers loads.

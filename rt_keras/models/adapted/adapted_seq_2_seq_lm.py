@@ -67,6 +67,7 @@ class AdaptedSeq2SeqLM:
         reads_prompts = cross_attention_cache_update_index is not None
         count = size(decoder_token_ids, 1) if COUNT.get() is None else COUNT.get()
         tokens = backbone.token_embedding(decoder_token_ids)
+        # [batch, length, hidden_dim]
         x = tokens + backbone.decoder_position_embedding(tokens, start_index=position)
         x = backbone.decoder_embeddings_layer_norm(x)
         caches, cross_caches = [], []
@@ -87,5 +88,6 @@ class AdaptedSeq2SeqLM:
             caches.append(step.cache)
             cross_caches.append(cross_cache)
         if reads_prompts:
+            # [batch, layers, 2, encoder_length, heads, depth]
             cross_attention_cache = tf.stack(cross_caches, axis=1)
         return backbone.token_embedding(x, reverse=True), x, tuple(caches), cross_attention_cache

@@ -136,6 +136,7 @@ class AdaptedAttention(MultiHeadAttention):
         """Returns the mask of the global tokens, which are the first ones, or None without any."""
         if self.num_global_tokens is None:
             return None
+        # [length]
         is_first = tf.range(size(query, 1)) < self.num_global_tokens
         return tf.broadcast_to(is_first, [size(query, 0), size(query, 1)])
 
@@ -147,6 +148,7 @@ class AdaptedAttention(MultiHeadAttention):
         """
         if mask is None or all(group.takes_attention_mask for group in self.head_groups):
             return None
+        # [batch, length]
         return tf.cast(mask[:, 0], tf.bool) if mask.shape[1] == 1 else None
 
     def compute_output_spec(

@@ -71,6 +71,7 @@ class BlockPrograms:
 
     def _run_blocks(self, programs, token_ids, caches, position, count=None):
         """Returns the hidden states of the next tokens, and the new cache of each block."""
+        # [batch, length, hidden_dim]
         x, new_caches = self.embedded(token_ids, position), []
         blocks = self.backbone.transformer_layers
         for block, program, cache in zip(blocks, programs, caches, strict=True):
@@ -121,6 +122,7 @@ class BlockPrograms:
             token_ids: int `[batch, length]`.
             position: int scalar or `[batch]`, position of the first token. Defaults to 0.
         """
+        # [batch or 1, length]
         positions = places_of_rows(position, tf.range(size(token_ids, 1)))
         return architecture(self.backbone).embed(self.backbone, token_ids, positions)
 

@@ -69,6 +69,7 @@ def byte_pair_tokens(tokenizer, rules, texts):
     for name in IN_PYTHON:
         if rules["model"].get(name):
             refuse(name, rules["model"][name])
+    # [parts]
     parts, rows, special = _split_at_special(texts, rules["added_tokens"])
     ordinary = _normalized(tf.where(special, "", parts), rules["normalizer"])
     ordinary = _with_borders_of(rules["pre_tokenizer"], ordinary)
@@ -117,6 +118,7 @@ def word_piece_tokens(pieces_of_words, rules, texts):
     for token in rules["added_tokens"]:
         if token["normalized"]:
             refuse("added token with normalized", token["content"])
+    # [parts]
     parts, rows, special = _split_at_special(texts, rules["added_tokens"])
     ordinary = _normalized_by_bert(tf.where(special, "", parts), rules["normalizer"])
     ordinary = tf.strings.regex_replace(ordinary, f"[{WHITE}]+", BORDER)
@@ -149,6 +151,7 @@ def sentence_piece_tokens(pieces_with_space, pieces, added_ids, rules, texts):
     for step in steps:
         if step["type"] not in KNOWN:
             refuse("normalizer or pre_tokenizer", step)
+    # [parts]
     parts, rows, special = _split_at_special(texts, rules["added_tokens"])
     ordinary = tf.where(special, "", parts)
     spaces = next((step for step in steps if step["type"] == "Metaspace"), None)

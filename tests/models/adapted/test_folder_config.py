@@ -175,21 +175,6 @@ def test_encoders_compute_what_transformers_computes(tmp_path, family):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_gpt2_reads_joint_projections(tmp_path):
-    rng, sizes = np.random.default_rng(0), {"attn.c_attn": (8, 24), "attn.c_proj": (8, 8)}
-    sizes |= {"mlp.c_fc": (8, 32), "mlp.c_proj": (32, 8), "ln_1": (8,), "ln_2": (8,)}
-    shapes = {"wte.weight": (20, 8), "wpe.weight": (16, 8), "ln_f.weight": (8,), "ln_f.bias": (8,)}
-    for name, shape in sizes.items():
-        shapes |= {f"h.0.{name}.weight": shape, f"h.0.{name}.bias": shape[-1:]}
-    config = {**GPT2, "vocab_size": 20, "n_layer": 1, "n_head": 2, "n_positions": 16}
-    (tmp_path / "config.json").write_text(json.dumps({**config, "resid_pdrop": 0.0}))
-    weights = {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
-    save_file(weights, tmp_path / "model.safetensors")
-    original = keras_hub.models.Backbone.from_preset(str(tmp_path))
-    x = {"token_ids": np.arange(15)[None], "padding_mask": np.ones([1, 15])}
-    np.testing.assert_allclose(adapted(tmp_path, 2)(x), original(x), atol=1e-4)
-
-
 @pytest.mark.parametrize("change", ["Dense", "pooling_mode_lasttoken"])
 def test_text_embedders_with_other_modules_are_refused(tmp_path, change):
     write_embedder(tmp_path)

@@ -1,4 +1,5 @@
 import json
+from operator import attrgetter
 
 import keras
 import keras_hub
@@ -24,39 +25,31 @@ def logits(task, text=TEXT):
     return np.asarray(task(task.preprocessor.generate_preprocess([text], sequence_length=32)))
 
 
-def test_folders_give_what_kerashub_gives(tmp_path):
-    write_llama(tmp_path, shards=3, rms_norm_eps=1e-6)
-    original = keras_hub.models.CausalLM.from_preset(str(tmp_path))
-    adapted = rt_keras.adapt(tmp_path, HEADS)
-    assert type(adapted).__name__ == "AdaptedLlama3CausalLM"
-    np.testing.assert_allclose(logits(adapted), logits(original), atol=1e-5)
-    # The length in the folder's configuration.
-    assert adapted.backbone.trained_length == adapted.preprocessor.sequence_length == 48
-    restored = rt_keras.restore(adapted)
-    kinds = [
-        (type(x), type(x.preprocessor), type(x.preprocessor.tokenizer))
-        for x in (restored, original)
-    ]
-    assert kinds[0] == kinds[1]
-    np.testing.assert_array_equal(logits(restored), logits(original))
-
-
-@pytest.mark.slow
+# KerasHub rounds Mistral to float16, and has another epsilon for queries and keys of Qwen 3.
 @pytest.mark.parametrize(
-    ("family", "config"), [("Qwen3", QWEN3), ("SmolLM3", SMOLLM3), ("Mistral", MISTRAL)]
+    ("family", "config"),
+    [
+        ("Llama3", {"shards": 3, "rms_norm_eps": 1e-6}),
+        pytest.param("Qwen3", QWEN3, marks=pytest.mark.slow),
+        pytest.param("SmolLM3", SMOLLM3, marks=pytest.mark.slow),
+        pytest.param("Mistral", MISTRAL, marks=pytest.mark.slow),
+    ],
 )
-def test_folders_of_other_families_give_what_kerashub_gives(family, config, tmp_path):
-    # KerasHub rounds Mistral to float16, and has another epsilon for queries and keys of Qwen 3.
+def test_folders_give_what_kerashub_gives(family, config, tmp_path):
     write_llama(tmp_path / "model", dtype="float16", **config)
     original = keras_hub.models.CausalLM.from_preset(str(tmp_path / "model"))
     adapted = rt_keras.adapt(tmp_path / "model", HEADS)
     assert type(adapted).__name__ == f"Adapted{family}CausalLM"
-    expected = logits(original)
-    np.testing.assert_allclose(logits(adapted), expected, atol=1e-5)
-    np.testing.assert_array_equal(logits(rt_keras.restore(adapted)), expected)
+    np.testing.assert_allclose(logits(adapted), logits(original), atol=1e-5)
+    # The length in the folder's configuration.
+    assert adapted.backbone.trained_length == adapted.preprocessor.sequence_length == 48
+    restored = rt_keras.restore(adapted)
+    for part in ("preprocessor", "preprocessor.tokenizer"):
+        assert type(attrgetter(part)(restored)) is type(attrgetter(part)(original))
+    np.testing.assert_array_equal(logits(restored), logits(original))
     adapted.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(logits(loaded), expected, atol=1e-5)
+    np.testing.assert_allclose(logits(loaded), logits(original), atol=1e-5)
 
 
 def test_models_without_a_start_token_read_all_tokens(tmp_path):

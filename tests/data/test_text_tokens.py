@@ -1,7 +1,7 @@
 import pytest
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.models.adapted.text_tokens import first_tokens_of
+from rt_keras.data.text_tokens import first_tokens_of
 
 
 def test_files_that_will_not_do_are_refused(tmp_path):
