@@ -72,12 +72,12 @@ class BlockPrograms:
     def _run_blocks(self, programs, token_ids, caches, position, count=None):
         """Returns the hidden states of the next tokens, and the new cache of each block."""
         # [batch, length, hidden_dim]
-        x, new_caches = self.embedded(token_ids, position), []
+        x, caches_after = self.embedded(token_ids, position), []
         blocks = self.backbone.transformer_layers
         for block, program, cache in zip(blocks, programs, caches, strict=True):
             x, cache = program(*weights_of(block), x, cache, position, count)
-            new_caches.append(cache)
-        return self.normalized(x), tuple(new_caches)
+            caches_after.append(cache)
+        return self.normalized(x), tuple(caches_after)
 
     def _block_programs(self, in_place, jit_compile=None):
         """Returns the function of each block, of its weights, inputs, cache and their place.
