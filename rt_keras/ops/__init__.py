@@ -1,12 +1,15 @@
-"""Attention as pure functions of `[batch, heads, length, depth]`, a file a kind, and two losses.
+"""Attention as pure functions of `[batch, heads, length, depth]`, a file or folder a kind.
 
-Terms used in these files:
+Each begins with its naive version, the equation in NumPy; then come the fast one, and the cache,
+the step and the chunk for decoding. Terms used in these files:
 
 - block: consecutive positions that attend together, in the order of the sequence or, for routing,
   in the order of (cluster, position); sparse kinds compute block-sparse attention;
 - window: the keys for a block of queries; masks select those that each query sees;
-- tile: in `nearest/separate.py`, one block of queries and the window of keys that it attends to;
-- chunk: the heads, blocks or positions that are computed at a time to bound memory;
+- chunk: several positions that are computed after a cache of earlier ones;
+- step: one such position;
+- slice: the heads, blocks or positions that are computed at a time to bound memory;
+- tile: some queries and the keys that they attend to, computed together;
 - part: some rows of a block, computed without the keys after the last of these rows;
 - member: a position that a cluster picked or that belongs to it.
 """

@@ -125,7 +125,7 @@ class _SpanTiles:
         first = self.spans.offset + index * self.tile_size
         return self.spans.ends(first, first + self.tile_size - 1, self.keys)
 
-    def selection(self, index, first, end, kept):
+    def selection(self, index, first, end, saved):
         queries = self.spans.offset + index * self.tile_size + tf.range(self.tile_size)
         block_size = self.spans.block_size
         is_one_block = block_size is None or block_size % self.tile_size == 0
@@ -184,9 +184,9 @@ def attend_in_tiles(query, key, value, tile_size, tiles, dropout=0.0, seed=None)
         key, value: `[batch, key_heads, parts, units, depth]`.
         tile_size: int, number of positions of a tile; see `positions_per_tile`.
         tiles: object with three methods. `span(index)` returns the first unit of a tile's keys and
-            the unit after the last. `selection(index, first, end, kept)` returns anything that
-            determines which of these keys queries see, and what of it is kept for the gradient,
-            `[batch, key_heads, rows, any]`; `kept` is None in the forward pass.
+            the unit after the last. `selection(index, first, end, saved)` returns anything that
+            determines which of these keys queries see, and what of it is saved for the gradient,
+            `[batch, key_heads, rows, any]`; `saved` is None in the forward pass.
             `logits(products, selection)` returns the logits from the products of queries and keys,
             both `[batch, key_heads, rows, parts * (end - first)]`: the products, to which anything
             without a gradient may be added, or `MASKED` for keys that a query does not see.
@@ -206,8 +206,8 @@ def attend_in_tiles(query, key, value, tile_size, tiles, dropout=0.0, seed=None)
     @tf.custom_gradient
     def attend(query, key, value):
         passes = _Passes(query, key, value, tiles, dropout, seeds)
-        output, logsumexp, kept = passes.forward()
-        results = output, logsumexp, kept
+        output, logsumexp, saved = passes.forward()
+        results = output, logsumexp, saved
         return (output, logsumexp), lambda *upstream: passes.backward(results, upstream)
 
     output, logsumexp = attend(query, key, value)
@@ -224,7 +224,7 @@ class _Passes:
         self.count, self.dtype = size(query, 0), accumulation_dtype(query.dtype)
 
     def forward(self):
-        """Returns outputs, logsumexps and what is kept, `[tiles, batch, key_heads, rows, ...]`."""
+        """Returns outputs, logsumexps and what is saved, `[tiles, batch, key_heads, rows, ...]`."""
         return tf.map_fn(
             self._attend,
             tf.range(self.count),
@@ -255,25 +255,25 @@ class _Passes:
 
     def _attend(self, index):
         first, end = self.tiles.span(index)
-        logits, kept = self._logits(index, first, end, None)
+        logits, saved = self._logits(index, first, end, None)
         value = _units(self.value, first, end)
-        return *softmax_sums(logits, value, self.dropout, self._seed(index)), kept
+        return *softmax_sums(logits, value, self.dropout, self._seed(index)), saved
 
-    def _logits(self, index, first, end, kept):
-        """Returns the logits of a tile, `[batch, key_heads, rows, keys]`, and what is kept."""
+    def _logits(self, index, first, end, saved):
+        """Returns the logits of a tile, `[batch, key_heads, rows, keys]`, and what is saved."""
         products = tf.matmul(self.query[index], _units(self.key, first, end), transpose_b=True)
-        selection, kept = self.tiles.selection(index, first, end, kept)
-        return self.tiles.logits(tf.cast(products, self.dtype), selection), kept
+        selection, saved = self.tiles.selection(index, first, end, saved)
+        return self.tiles.logits(tf.cast(products, self.dtype), selection), saved
 
     def _seed(self, index):
         return None if self.seeds is None else self.seeds[index]
 
-    def _gradients(self, index, output, logsumexp, kept, output_gradient, logsumexp_gradient):
+    def _gradients(self, index, output, logsumexp, saved, output_gradient, logsumexp_gradient):
         """Computes the gradients of a tile's queries, and of the keys and values in its span."""
         first, end = self.tiles.span(index)
         has_keys = logsumexp > MASKED / 2
         output_gradient = tf.where(has_keys[..., None], output_gradient, 0)
-        logits, _ = self._logits(index, first, end, kept)
+        logits, _ = self._logits(index, first, end, saved)
         # All weights of a query without keys are 0.
         weights = tf.exp(logits - tf.where(has_keys, logsumexp, 0)[..., None])
         products = tf.matmul(output_gradient, _units(self.value, first, end), transpose_b=True)

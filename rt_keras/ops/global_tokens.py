@@ -54,8 +54,8 @@ def find_global_tokens(global_mask, count):
     count = smaller(count, length)
     # Earlier tokens get larger numbers.
     order = tf.where(is_global, length - tf.range(length), 0)
-    found, places = tf.math.top_k(order, count)
-    return GlobalTokens(is_global, places, found > 0)
+    largest, places = tf.math.top_k(order, count)
+    return GlobalTokens(is_global, places, largest > 0)
 
 
 def global_attention(
@@ -120,7 +120,7 @@ def global_attention(
     if key_mask is not None:
         others &= tf.cast(key_mask, tf.bool)
     seeds = [None] * 3 if seed is None else tf.unstack(tf.random.split(seed, 3))
-    output, of_output = attend(
+    attended = attend(
         query=query,
         key=key,
         value=value,
@@ -147,8 +147,8 @@ def global_attention(
         seed=seeds[1],
         return_logsumexp=True,
     )
-    output = merge_sets((output, of_output), to_global)
-    own = full_attention(
+    output = merge_sets(attended, to_global)
+    global_output = full_attention(
         _at(places, query),
         key,
         value,
@@ -158,18 +158,16 @@ def global_attention(
         dropout=dropout,
         seed=seeds[2],
     )
-    return tf.where(tokens.is_global[:, None, :, None], _put_back(own, tokens), output)
+    return tf.where(tokens.is_global[:, None, :, None], _put_back(global_output, tokens), output)
 
 
 def _at(places, x):
-    """Gathers the rows of global tokens from all positions."""
+    """Gathers the rows of global tokens, `[batch, heads, tokens, depth]`, from all positions."""
     return tf.gather(x, places, axis=2, batch_dims=1)
 
 
-def _put_back(own, tokens):
-    """Puts the rows of `own` at their global tokens, `[batch, heads, length, depth]`."""
-    number = tf.cumsum(tf.cast(tokens.is_global, tf.int32), axis=1) - 1
-    rows, places = (
-        tf.repeat(x[:, None], own.shape[1], axis=1) for x in (tf.maximum(number, 0), tokens.places)
-    )
-    return gather_rows(own, rows, places)
+def _put_back(output, tokens):
+    """Puts outputs of global tokens at their positions, `[batch, heads, length, depth]`."""
+    number = tf.cumsum(tf.cast(tokens.is_global, tf.int32), axis=1) - 1  # [batch, length]
+    indices = tf.maximum(number, 0), tokens.places
+    return gather_rows(output, *(tf.repeat(x[:, None], output.shape[1], axis=1) for x in indices))

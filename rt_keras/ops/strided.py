@@ -232,8 +232,9 @@ def strided_step(
     cache = write(cache, position, count, key=key, value=value)
     keys = keys_in_column(cache, position, stride)
     if outside is not None:
-        own = from_rows(position, 0)
-        covered = outside(own, own - stride * keys.distance)[..., None, :]
+        query_position = from_rows(position, 0)
+        key_positions = query_position - stride * keys.distance
+        covered = outside(query_position, key_positions)[..., None, :]
         keys = keys._replace(allowed=keys.allowed & ~covered)
     options = {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
     return attend_step(query, *keys, **options), cache

@@ -9,6 +9,7 @@ from rt_keras import ops
 from rt_keras.ops.balanced import naive_balanced_attention
 from rt_keras.ops.causal_clustered import naive_causal_clustered_attention
 from rt_keras.ops.clustered import naive_clustered_attention
+from rt_keras.ops.content_blocks.attend import naive_selected_blocks
 from rt_keras.ops.first_tokens import naive_first_tokens
 from rt_keras.ops.full import naive_full
 from rt_keras.ops.gated_delta import naive_gated_delta_rule
@@ -30,7 +31,8 @@ class Case(typing.NamedTuple):
     `options` are those of a usual call. `wide` are changes to see more than there is, and `exact`
     changes for which rounding does not change who sees whom; each of `arrays` and options.
     `space`, `of_arrays` and `patches` have a strategy by the name of an option, of an argument of
-    `arrays` and of a constant; `finish` changes what was drawn.
+    `arrays` and of a constant; `finish` changes what was drawn. `of_inputs` returns
+    options that depend on the inputs.
     """
 
     op: typing.Callable
@@ -41,6 +43,7 @@ class Case(typing.NamedTuple):
     of_arrays: typing.Mapping = {}
     patches: typing.Mapping = {}
     finish: typing.Callable = lambda draw, given, options: None
+    of_inputs: typing.Callable = lambda inputs: {}
     wide: typing.Mapping = {}
     exact: typing.Mapping = {}
     far: bool = True
@@ -52,6 +55,9 @@ class Case(typing.NamedTuple):
     drops: typing.Any = None
     atol: float = 0.06
     examples: int = 15
+
+
+CONTENT_BLOCKS = "rt_keras.ops.content_blocks"
 
 
 def mask_kinds():
@@ -75,6 +81,7 @@ def draw_case(draw, case):
     inputs = case.arrays(**given, **({"heads": 4} if grouped else {}))
     if grouped:
         inputs = with_two_key_heads(inputs)
+    options |= case.of_inputs(inputs)
     for name, of in (("query_mask", "query"), ("key_mask", "value")):
         length = inputs[of].shape[2]
         options[name] = checks.mask(draw(mask_kinds()), length, seed=draw(st.integers(0, 9)))
@@ -178,6 +185,21 @@ def beside(query_positions, key_positions):
 
 def first_tokens(**given):
     return ops.first_tokens_attention(**given)[0]
+
+
+def selected_blocks(selected_by=None, **given):
+    return ops.selected_blocks_attention(**given)[0]
+
+
+def finish_selected_blocks(draw, given, options):
+    """Blocks of a segment, by content or in order, perhaps in nodes or of the last positions."""
+    segment_size = options["segment_size"]
+    options["block_size"] = draw(st.sampled_from([1, 2, 4]))
+    options["window"] = draw(st.sampled_from([(8, 1), (16, 0)]))
+    if options["block_size"] * 8 <= segment_size and draw(st.booleans()):
+        options["num_nodes"] = draw(st.sampled_from([1, 2, 9]))
+    if options["causal"] and draw(st.booleans()):
+        options["memory_length"] = draw(st.sampled_from([8, 16]))
 
 
 def finish_local(draw, given, options):
@@ -322,6 +344,36 @@ CASES = {
         drops={"num_first_tokens": 5},
         atol=0.03,
         examples=25,
+    ),
+    "selected blocks": Case(
+        selected_blocks,
+        naive_selected_blocks,
+        {"block_size": 1, "num_blocks": 3, "segment_size": 4, "window": (4, 0)},
+        space={
+            "num_blocks": st.sampled_from([1, 3, 50]),
+            "segment_size": st.just(8),
+            "by_content": st.booleans(),
+            "deviation_weight": st.sampled_from([0.0, 1.0]),
+            "num_first_tokens": st.sampled_from([0, 3]),
+        },
+        of_arrays={"length": st.integers(1, 40)},
+        patches={
+            f"{CONTENT_BLOCKS}.attend.runs_on_cpu_kernels": st.sampled_from(
+                [lambda: True, lambda: False]
+            ),
+            f"{CONTENT_BLOCKS}.tiles.LEAST_BLOCK_SIZE": st.sampled_from([16, 1]),
+            f"{CONTENT_BLOCKS}.tiles.TILE_SIZE": st.just(4),
+            f"{CONTENT_BLOCKS}.tiles.MOST_ROWS": st.just(100),
+        },
+        finish=finish_selected_blocks,
+        # No gradient passes through the choice.
+        of_inputs=lambda inputs: {"selected_by": (inputs["query"], inputs["key"])},
+        far=False,
+        shared=False,
+        grouped=True,
+        wide={"num_blocks": 50},
+        exact={"num_blocks": 50, "by_content": False},
+        examples=40,
     ),
     "nearest": Case(
         ops.nearest_attention,

@@ -79,7 +79,8 @@ def run(op, inputs, options, *, dtype=tf.float64, cotangent=None, jit_compile=No
             tape.watch([given[name] for name in learnt])
             output = op(**given, **options)
             loss = tf.reduce_sum(output * tf.cast(cotangent, output.dtype))
-        return output, tape.gradient(loss, [given[name] for name in learnt])
+        vectors = [given[name] for name in learnt]
+        return output, tape.gradient(loss, vectors, unconnected_gradients="zero")
 
     if jit_compile is not None:
         step = tf.function(step, jit_compile=jit_compile)

@@ -71,8 +71,8 @@ def naive_selected_blocks(
         for i in range(length):
             if query_mask is not None and not query_mask[b, i]:
                 continue
-            x, own = queries[b, h, i] / math.sqrt(depth), i // window[0]
-            before, after = ((own + n) * per_window for n in (-window[1], window[1] + 1))
+            x, number = queries[b, h, i] / math.sqrt(depth), i // window[0]
+            before, after = ((number + n) * per_window for n in (-window[1], window[1] + 1))
             first = -np.inf if memory_length is None else before - memory_length // block_size
             allowed = [g for g in range(len(blocks)) if blocks[g]]
             allowed = [g for g in allowed if first <= g < before or (not causal and g >= after)]
@@ -202,6 +202,7 @@ def selected_blocks_attention(
             f"memory_length requires causal=True. Received: memory_length={memory_length}, "
             f"causal={causal}"
         )
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     length = size(key, 2)
     places = ceil_div(length, segment_size) * segment_size
     real = are_not_first(places, num_first_tokens) & (tf.range(places) < length)
@@ -344,9 +345,11 @@ def reach_of(positions, window, block_size, causal, memory_length=None):
     """Returns the `Reach` of queries at positions `[batch or 1, length]`."""
     window_size, look_back = window
     in_window = window_size // block_size
-    own = positions // window_size
-    before = tf.maximum(own - look_back, 0) * in_window
-    after = tf.fill(tf.shape(own), tf.int32.max) if causal else (own + look_back + 1) * in_window
+    number = positions // window_size
+    before = tf.maximum(number - look_back, 0) * in_window
+    after = (number + look_back + 1) * in_window
+    if causal:
+        after = tf.fill(tf.shape(number), tf.int32.max)
     first = None
     if memory_length is not None:
         first = tf.maximum(before - memory_length // block_size, 0)

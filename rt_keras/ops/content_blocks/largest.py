@@ -101,8 +101,8 @@ def _least_of_largest(bits, count):
         # The mean of `low` and `high`, rounded up, because their sum may overflow.
         apart = tf.bitwise.right_shift(tf.bitwise.bitwise_xor(low, high), 1)
         middle = tf.bitwise.bitwise_or(low, high) - apart
-        found = tf.reduce_sum(tf.cast(bits >= middle[..., None], tf.int32), axis=-1)
-        enough = found >= count
+        number = tf.reduce_sum(tf.cast(bits >= middle[..., None], tf.int32), axis=-1)
+        enough = number >= count
         return tf.where(enough, middle, low), tf.where(enough, high, middle - 1)
 
     ends = tf.reduce_min(bits, axis=-1), tf.reduce_max(bits, axis=-1)

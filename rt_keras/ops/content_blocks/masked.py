@@ -86,7 +86,7 @@ class _BlockTiles:
         first, end = tf.where(has_later, 0, first), tf.where(has_later, units, tf.maximum(end, 1))
         return tf.minimum(first, end - 1), end
 
-    def selection(self, index, first, end, kept):
+    def selection(self, index, first, end, saved):
         """Returns the logs of the weights of blocks, and the largest scores without a weight.
 
         They are `[batch, key_heads, rows, parts * (end - first)]`, and `[..., rows, 1 or 2]`.
@@ -100,15 +100,15 @@ class _BlockTiles:
         if self.units.nodes is not None:
             # Windows begin where nodes begin.
             nodes = self._scores(index, self.units.nodes, numbers[:, :, :1], first, end)
-            least.append(_least(nodes, self.selected.num_nodes, kept, 0))
+            least.append(_least(nodes, self.selected.num_nodes, saved, 0))
             node_weights = tf.where(nodes > MASKED / 2, log_weight(nodes, least[0]), MASKED)
             # Each part has a block of every node.
             node_weights = tf.tile(node_weights, [1, 1, 1, size(numbers, 2)])
             score += node_weights
-        least.append(_least(score, self.selected.num_blocks, kept, -1))
+        least.append(_least(score, self.selected.num_blocks, saved, -1))
         weights = node_weights + log_weight(score, least[-1])
-        kept = tf.cast(tf.concat(least, axis=-1), accumulation_dtype(score.dtype))
-        return tf.where(score > MASKED / 2, weights, MASKED), kept
+        saved = tf.cast(tf.concat(least, axis=-1), accumulation_dtype(score.dtype))
+        return tf.where(score > MASKED / 2, weights, MASKED), saved
 
     def logits(self, products, selection):
         block_size = size(self.units.key, 2) // size(self.units.number, 2)
@@ -170,10 +170,10 @@ def _lay_out(blocks, has_nodes):
     )
 
 
-def _least(score, count, kept, place):
-    """Returns what was kept of it, or the largest score without a weight, if there is one."""
-    if kept is not None:
-        return tf.cast(kept[..., place, None], score.dtype)
+def _least(score, count, saved, place):
+    """Returns what was saved of it, or the largest score without a weight, if there is one."""
+    if saved is not None:
+        return tf.cast(saved[..., place, None], score.dtype)
     width = size(score, -1)
 
     def next_largest():

@@ -50,15 +50,15 @@ def naive_local(
     grid = grid or (ceil_div(queries, block_size),)
     blocks = np.unravel_index(i // block_size, grid), np.unravel_index(j // key_block_size, grid)
     allowed = naive_mask(queries, keys, causal=causal, **masks)
-    own, number = 0, 0  # in the window of i, the blocks before its own and before that of j
+    before_i, before_j = 0, 0  # blocks in the window of i before that of i, before that of j
     for dimension, before in enumerate(per_dimension(look_back, grid)):
         step = blocks[1][dimension] - blocks[0][dimension]  # [queries, keys]
         allowed = allowed & (abs(step) <= before)
         width = before + 1 + (0 if causal and dimension == 0 else before)
-        own, number = own * width + before, number * width + step + before
+        before_i, before_j = before_i * width + before, before_j * width + before + step
     if sliding_window is not None:
         allowed = allowed & (abs(i - j) < sliding_window)
-    distances = (own - number) * key_block_size + i % block_size - j % key_block_size
+    distances = (before_i - before_j) * key_block_size + i % block_size - j % key_block_size
     return naive_attention(query, key, value, allowed, relative_embeddings, distances)
 
 
@@ -387,13 +387,13 @@ def _attend_windows(
     if query_mask is not None:
         query_mask = windows.of_queries(tf.cast(query_mask, tf.bool)[:, None])  # [..., block_size]
 
-    def attend_rows(rows, seen, seed):
-        count, bias = len(range(key.shape[3])[seen]), None
+    def attend_rows(rows, columns, seed):
+        count, bias = len(range(key.shape[3])[columns]), None
         # Masks are [batch or 1, 1, blocks, groups * rows, count] or fewer axes of these.
-        allowed = [tf.expand_dims(real[..., seen], -2)]
+        allowed = [tf.expand_dims(real[..., columns], -2)]
         allowed += [tf.tile(mask, [groups, 1]) for mask in windows.masks(rows, count)]
         if block_numbers is not None:
-            apart = key_numbers[..., None, seen] - block_numbers[..., rows, None]
+            apart = key_numbers[..., None, columns] - block_numbers[..., rows, None]
             near = tf.abs(apart) <= windows.seen_back[0]
             allowed.append(tf.tile(near, [1, 1, 1, groups, 1]))
         if query_mask is not None:
@@ -404,7 +404,7 @@ def _attend_windows(
         if relative_embeddings is not None:
             start = windows.start + (rows.start or 0)
             bias = window_bias(queries, relative_embeddings, count, start, windows.one_way)
-        keys, values = key[..., seen, :], value[..., seen, :]
+        keys, values = key[..., columns, :], value[..., columns, :]
         output, logsumexp = attend(
             queries, keys, values, tuple(allowed), bias=bias, dropout=dropout, seed=seed
         )

@@ -71,19 +71,16 @@ def chunked_cross_entropy(
     @tf.custom_gradient
     def computed(hidden, *trained):
         chunks = _chunks(hidden, padding, chunk_size)
-        *found, slopes = _forward(chunks, labels, project, soft_cap)
+        *results, slopes = _forward(chunks, labels, project, soft_cap)
 
-        def gradient(of_losses, _):
-            of_losses = _chunks(of_losses, padding, chunk_size)
-            of_positions, *of_weights = _gradients(
-                slopes, of_losses, chunks, labels, weights, len(trained), project, soft_cap
-            )
-            of_hidden = tf.reshape(of_positions[:count], tf.shape(hidden))
-            return tf.cast(of_hidden, hidden.dtype), *[
-                tf.cast(x, y.dtype) for x, y in zip(of_weights, trained)
-            ]
+        def gradient(upstream, _):
+            upstream = _chunks(upstream, padding, chunk_size)
+            options = len(trained), project, soft_cap
+            gradients = _gradients(slopes, upstream, chunks, labels, weights, *options)
+            gradients[0] = tf.reshape(gradients[0][:count], tf.shape(hidden))
+            return [tf.cast(x, y.dtype) for x, y in zip(gradients, (hidden, *trained))]
 
-        return tuple(tf.reshape(x[:count], shape) for x in found), gradient
+        return tuple(tf.reshape(x[:count], shape) for x in results), gradient
 
     return computed(hidden, *weights if trainable else [])
 
@@ -106,28 +103,28 @@ def _forward(chunks, labels, project, soft_cap):
     losses, likeliest, slopes = scores(last)
 
     def step(index, losses, likeliest):
-        of_losses, of_likeliest, _ = scores(index)
-        return index + 1, losses.write(index, of_losses), likeliest.write(index, of_likeliest)
+        results = scores(index)
+        return index + 1, losses.write(index, results[0]), likeliest.write(index, results[1])
 
     arrays = _array(last, losses), _array(last, likeliest)
     return *[x.concat() for x in _each_before(last, step, *arrays)], slopes
 
 
-def _gradients(slopes, of_losses, chunks, labels, weights, num_trained, project, soft_cap):
+def _gradients(slopes, upstream, chunks, labels, weights, num_trained, project, soft_cap):
     """Computes the gradients of all chunks and of the first `num_trained` weights.
 
     Only the last chunk's slopes are kept from the forward pass.
     """
     last = size(chunks, 0) - 1
-    of_last, *sums = _of_chunk(slopes, of_losses[last], chunks[last], weights, num_trained)
+    final, *sums = _chunk_gradients(slopes, upstream[last], chunks[last], weights, num_trained)
 
-    def step(index, of_chunks, *sums):
+    def step(index, gradients, *sums):
         slopes = _scores(project(chunks[index]), labels[index], soft_cap)[-1]
-        found, *more = _of_chunk(slopes, of_losses[index], chunks[index], weights, num_trained)
-        return index + 1, of_chunks.write(index, found), *map(tf.add, sums, more)
+        part = _chunk_gradients(slopes, upstream[index], chunks[index], weights, num_trained)
+        return index + 1, gradients.write(index, part[0]), *map(tf.add, sums, part[1:])
 
-    of_chunks, *sums = _each_before(last, step, _array(last, of_last), *sums)
-    return of_chunks.concat(), *sums
+    gradients, *sums = _each_before(last, step, _array(last, final), *sums)
+    return [gradients.concat(), *sums]
 
 
 def _array(last, x):
@@ -166,12 +163,13 @@ def _scores(logits, labels, soft_cap):
     return losses, likeliest, slopes
 
 
-def _of_chunk(slopes, of_losses, hidden, weights, num_trained):
+def _chunk_gradients(slopes, upstream, hidden, weights, num_trained):
     """Computes the float32 gradients of a chunk's states and of the first `num_trained` weights."""
     hidden, table = (tf.cast(x, tf.float32) for x in (hidden, weights[0]))
-    found = [(slopes @ table) * of_losses[:, None]]
+    gradients = [(slopes @ table) * upstream[:, None]]  # [positions, depth]
     if num_trained > 0:
-        found.append(tf.matmul(slopes, of_losses[:, None] * hidden, transpose_a=True))
+        # [vocabulary, depth]
+        gradients.append(tf.matmul(slopes, upstream[:, None] * hidden, transpose_a=True))
     if num_trained > 1:
-        found.append(tf.linalg.matvec(slopes, of_losses, transpose_a=True))
-    return found
+        gradients.append(tf.linalg.matvec(slopes, upstream, transpose_a=True))  # [vocabulary]
+    return gradients
