@@ -24,7 +24,7 @@ from rt_keras.ops.full import full_attention
 from rt_keras.ops.gated_delta import gated_delta_rule
 from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
-from rt_keras.ops.local import local_attention
+from rt_keras.ops.local.windows import local_attention
 from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.losses.ctc import ctc_loss
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets

@@ -1,4 +1,4 @@
-"""What the naive versions of the ops share.
+"""Functions that the naive versions of the ops share.
 
 Each kind of attention begins with a naive version, `naive_...`: its equation in NumPy, with all
 pairs of queries and keys at once. It is what to read first, and what the op is tested against.

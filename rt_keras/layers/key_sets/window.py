@@ -8,8 +8,8 @@ import tensorflow as tf
 from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops.blocks import ceil_div
-from rt_keras.ops.local import check_sliding_window, local_attention, per_dimension
 from rt_keras.ops.local.cached import local_cache, local_chunk, local_cross_step, local_step
+from rt_keras.ops.local.windows import check_sliding_window, local_attention, per_dimension
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -30,7 +30,7 @@ FEWEST_SEGMENTS = 8
 
 
 class _Segments(NamedTuple):
-    """How segments are divided into blocks; see `selected_blocks_attention`."""
+    """The division of segments into blocks; see `selected_blocks_attention`."""
 
     block_size: int
     segment_size: int
@@ -41,7 +41,7 @@ class _Segments(NamedTuple):
 
     @property
     def is_ring(self):
-        """Whether the cache is a ring, in which later positions replace earlier ones."""
+        """True if the cache is a ring, in which later positions replace earlier ones."""
         return self.memory_length is not None
 
     @property
@@ -51,7 +51,7 @@ class _Segments(NamedTuple):
 
     @property
     def has_nodes(self):
-        """Whether a segment has nodes."""
+        """True if a segment has nodes."""
         return self.block_size * NODE_SIZE <= self.segment_size
 
     @property

@@ -31,7 +31,7 @@ def attend_to_masked(query, blocks, reach, selection, dropout, seed):
 
 
 class _Level(NamedTuple):
-    """What queries compare: blocks, or nodes. `missing` is `MASKED` for those without keys."""
+    """The summaries of blocks or nodes. `missing` is `MASKED` for those without keys, else 0."""
 
     mean: tf.Tensor
     variance: tf.Tensor

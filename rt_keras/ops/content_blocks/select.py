@@ -66,7 +66,7 @@ class Reach(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """How many blocks and nodes a query selects; see `selected_blocks_attention`."""
+    """The numbers of blocks and nodes that a query selects; see `selected_blocks_attention`."""
 
     num_blocks: int
     num_nodes: int | None
