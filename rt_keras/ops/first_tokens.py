@@ -10,7 +10,9 @@ from rt_keras.ops.left_padding import leading_padding
 from rt_keras.ops.naive import naive_attention, naive_mask
 
 
-def naive_first_tokens(query, key, value, *, num_first_tokens, outside=(), key_mask=None, **masks):
+def naive_first_tokens_attention(
+    query, key, value, *, num_first_tokens, outside=(), key_mask=None, **masks
+):
     """Computes `first_tokens_attention` by its equation, in NumPy; see `naive_mask`."""
     length = query.shape[2]
     i, j = np.arange(length)[:, None], np.arange(length)

@@ -32,7 +32,9 @@ from rt_keras.ops.slices import logits_at_once, map_slices
 KEYS_AT_ONCE = 1024
 
 
-def naive_full(query, key, value, *, attention_mask=None, relative_embeddings=None, **masks):
+def naive_full_attention(
+    query, key, value, *, attention_mask=None, relative_embeddings=None, **masks
+):
     """Computes `full_attention` by its equation, in NumPy. `masks` are those of `naive_mask`."""
     key = query if key is None else key
     allowed = naive_mask(query.shape[2], key.shape[2], **masks)

@@ -22,7 +22,9 @@ from rt_keras.ops.relative import window_bias
 from rt_keras.ops.slices import over_heads
 
 
-def naive_strided(query, key, value, *, stride, outside=None, relative_embeddings=None, **masks):
+def naive_strided_attention(
+    query, key, value, *, stride, outside=None, relative_embeddings=None, **masks
+):
     """Computes `strided_attention` by its equation, in NumPy. `masks` are those of `naive_mask`."""
     key = query if key is None else key
     i, j = np.arange(query.shape[2])[:, None], np.arange(key.shape[2])

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import GatedDeltaHeads, MultiHeadAttention
-from rt_keras.ops.full import naive_full
+from rt_keras.ops.full import naive_full_attention
 from tests.contract.kinds import BATCH, DEPTH, HEADS, VALUE_DEPTH, move_weights
 from tests.contract.loops import of_each_head
 from tests.contract.ways import agree, directions, new_cache, one_pass, part, tensors
@@ -105,7 +105,7 @@ def keeps_its_masks(heads):
     found = group(**inputs, attention_mask=mask)
     if not heads.chosen:
         key, value = (of_each_head(inputs[name], HEADS) for name in ("key", "value"))
-        masked = naive_full(inputs["query"], key, value, attention_mask=mask)
+        masked = naive_full_attention(inputs["query"], key, value, attention_mask=mask)
         agree(found, masked, "a mask of pairs")
     else:
         assert np.max(np.abs(found - group(**inputs))) > SEEN

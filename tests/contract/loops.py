@@ -5,9 +5,9 @@ import numpy as np
 from rt_keras import layers
 from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops import hamming_groups
-from rt_keras.ops.full import naive_full
-from rt_keras.ops.local.windows import naive_local
-from rt_keras.ops.strided import naive_strided
+from rt_keras.ops.full import naive_full_attention
+from rt_keras.ops.local.windows import naive_local_attention
+from rt_keras.ops.strided import naive_strided_attention
 from tests.contract.kinds import PersistentKeysHeads
 from tests.ops import reference
 
@@ -68,18 +68,18 @@ def array(x):
 
 def full(group, query, key, value, options):
     if group.memory_length is None:
-        return naive_full(query, key, value, **options)
+        return naive_full_attention(query, key, value, **options)
     window = {"block_size": query.shape[2], "sliding_window": group.memory_length}
-    return naive_local(query, key, value, **window, **options)
+    return naive_local_attention(query, key, value, **window, **options)
 
 
 def local(group, query, key, value, options):
     sizes = of(group, "block_size", "look_back", "grid", "key_block_size", "sliding_window")
-    return naive_local(query, key, value, **sizes, **options)
+    return naive_local_attention(query, key, value, **sizes, **options)
 
 
 def strided(group, query, key, value, options):
-    return naive_strided(query, key, value, stride=group.stride, **options)
+    return naive_strided_attention(query, key, value, stride=group.stride, **options)
 
 
 def random(group, query, key, value, options):

@@ -17,7 +17,7 @@ from rt_keras.layers.key_sets import (
     Window,
 )
 from rt_keras.ops.blocks import take_places
-from rt_keras.ops.full import naive_full
+from rt_keras.ops.full import naive_full_attention
 
 LENGTH, HEADS, DEPTH = 26, 2, 6
 # Unions that neither are a declared kind of heads nor in `tests/contract`.
@@ -87,7 +87,7 @@ def test_equation(sets, causal):
         learned = heads.persistent_keys.numpy(), heads.persistent_values.numpy()
         key, value = (np.concatenate([x, [y, y]], 2) for x, y in zip((key, value), learned))
         seen = np.pad(seen, [[0, 0], [0, 3]], constant_values=True)
-    expected = naive_full(query, key, value, attention_mask=np.array([seen, seen]))
+    expected = naive_full_attention(query, key, value, attention_mask=np.array([seen, seen]))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 

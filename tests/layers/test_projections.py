@@ -13,7 +13,7 @@ from rt_keras.layers import (
 from rt_keras.layers.attention_calls import observe_attention
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.split_heads import HeadConstraint
-from rt_keras.ops.full import naive_full
+from rt_keras.ops.full import naive_full_attention
 from tests.layers import checks
 from tests.layers.test_multi_head_attention import mixed
 
@@ -119,7 +119,7 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
         first = end
     repeated_keys, repeated_values = (np.repeat(y[:, 3:4], 2, axis=1) for y in (key, value))
     options = {"causal": causal, "query_mask": mask, "key_mask": mask}
-    expected = naive_full(query[:, 6:8], repeated_keys, repeated_values, **options)
+    expected = naive_full_attention(query[:, 6:8], repeated_keys, repeated_values, **options)
     checks.close(outputs[2], expected, 1e-6)
     outputs = np.concatenate(outputs, axis=1)
     _, scores = layer(x, x, **masks, use_causal_mask=causal, return_attention_scores=True)

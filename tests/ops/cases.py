@@ -9,16 +9,16 @@ from rt_keras import ops
 from rt_keras.ops.balanced import naive_balanced_attention
 from rt_keras.ops.causal_clustered import naive_causal_clustered_attention
 from rt_keras.ops.clustered import naive_clustered_attention
-from rt_keras.ops.content_blocks.attend import naive_selected_blocks
-from rt_keras.ops.first_tokens import naive_first_tokens
-from rt_keras.ops.full import naive_full
+from rt_keras.ops.content_blocks.attend import naive_selected_blocks_attention
+from rt_keras.ops.first_tokens import naive_first_tokens_attention
+from rt_keras.ops.full import naive_full_attention
 from rt_keras.ops.gated_delta import naive_gated_delta_rule
-from rt_keras.ops.local.windows import naive_local
+from rt_keras.ops.local.windows import naive_local_attention
 from rt_keras.ops.lsh import naive_lsh_attention
 from rt_keras.ops.naive import naive_normalize
 from rt_keras.ops.nearest.attention import naive_nearest_attention
 from rt_keras.ops.random import naive_random_attention
-from rt_keras.ops.strided import naive_strided
+from rt_keras.ops.strided import naive_strided_attention
 from tests.ops import checks
 
 SMALL = st.integers(1, 12)
@@ -300,7 +300,7 @@ NEAREST = {
 CASES = {
     "full": Case(
         ops.full_attention,
-        naive_full,
+        naive_full_attention,
         {},
         finish=finish_full,
         cross=True,
@@ -311,7 +311,7 @@ CASES = {
     ),
     "local": Case(
         ops.local_attention,
-        naive_local,
+        naive_local_attention,
         {"block_size": 4},
         space={"block_size": st.integers(1, 6), "look_back": st.integers(0, 2)},
         finish=finish_local,
@@ -324,7 +324,7 @@ CASES = {
     ),
     "strided": Case(
         ops.strided_attention,
-        naive_strided,
+        naive_strided_attention,
         {"stride": 3},
         space={"stride": SMALL, "outside": st.sampled_from([None, lambda i, j: abs(i - j) < 4])},
         wide={"stride": 30},
@@ -334,7 +334,7 @@ CASES = {
     ),
     "first tokens": Case(
         first_tokens,
-        naive_first_tokens,
+        naive_first_tokens_attention,
         {"num_first_tokens": 4},
         space={"num_first_tokens": SMALL, "outside": st.sampled_from([(), (beside,)])},
         far=False,
@@ -347,7 +347,7 @@ CASES = {
     ),
     "selected blocks": Case(
         selected_blocks,
-        naive_selected_blocks,
+        naive_selected_blocks_attention,
         {"block_size": 1, "num_blocks": 3, "segment_size": 4, "window": (4, 0)},
         space={
             "num_blocks": st.sampled_from([1, 3, 50]),

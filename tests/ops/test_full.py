@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import full, full_attention
-from rt_keras.ops.full import full_cache, full_chunk, full_step, naive_full
+from rt_keras.ops.full import full_cache, full_chunk, full_step, naive_full_attention
 from tests.ops import checks
 
 LENGTH = 29
@@ -32,7 +32,7 @@ def test_logsumexp(monkeypatch):
         checks.at_most_logits(limit, monkeypatch)
         output, found = full_attention(**checks.tensors(inputs), return_logsumexp=True)
         np.testing.assert_allclose(found, np.log(np.exp(logits).sum(axis=-1)), rtol=1e-12)
-        np.testing.assert_allclose(output, naive_full(**inputs), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(output, naive_full_attention(**inputs), rtol=0, atol=1e-12)
 
 
 def test_a_causal_mask_does_not_depend_on_the_first_query():

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import ops
-from rt_keras.ops.full import naive_full
-from rt_keras.ops.local.windows import naive_local
+from rt_keras.ops.full import naive_full_attention
+from rt_keras.ops.local.windows import naive_local_attention
 from rt_keras.ops.nearest.attention import naive_nearest_attention
 from tests.ops import checks, reference
 
@@ -15,8 +15,8 @@ GLOBAL = np.zeros((2, LENGTH), bool)
 GLOBAL[0, [0, 6]] = GLOBAL[1, 4] = True
 
 KINDS = {
-    "full": (ops.full_attention, naive_full, {}),
-    "local": (ops.local_attention, naive_local, {"block_size": 2}),
+    "full": (ops.full_attention, naive_full_attention, {}),
+    "local": (ops.local_attention, naive_local_attention, {"block_size": 2}),
     "nearest": (
         ops.nearest_attention,
         naive_nearest_attention,

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops import local_attention
 from rt_keras.ops.local.cached import local_cache, local_chunk
-from rt_keras.ops.local.windows import naive_local
+from rt_keras.ops.local.windows import naive_local_attention
 from tests.ops import checks, chunk_checks
 
 
@@ -34,7 +34,7 @@ def test_bad_windows(length, keys, options, message):
 def test_keys_before(causal, before, look_back):
     inputs, mask = checks.arrays(13), checks.mask("scattered", 13)
     options = {"block_size": 3, "look_back": look_back, "causal": causal}
-    expected = naive_local(**inputs, key_mask=mask, **options)
+    expected = naive_local_attention(**inputs, key_mask=mask, **options)
     given = checks.tensors({**inputs, "query": inputs["query"][:, :, before:]})
     found = local_attention(**given, key_mask=mask, keys_before=before, **options)
     np.testing.assert_allclose(found, expected[:, :, before:], atol=1e-12)

@@ -3,7 +3,7 @@ import tensorflow as tf
 
 from rt_keras.ops import full_attention, persistent_attention
 from rt_keras.ops.attend import merge_sets
-from rt_keras.ops.full import naive_full
+from rt_keras.ops.full import naive_full_attention
 from tests.ops import checks
 
 
@@ -18,6 +18,6 @@ def test_equation_and_gradients_beside_other_keys():
 
     def equation(query, key, value):
         joined = (np.concatenate([x, [y] * 2], axis=2) for x, y in ((key, keys), (value, values)))
-        return naive_full(query, *joined, query_mask=mask)
+        return naive_full_attention(query, *joined, query_mask=mask)
 
     checks.holds(op, equation, checks.arrays(9))

@@ -30,7 +30,7 @@ from rt_keras.ops.naive import naive_logits, naive_softmax
 MOST_MASKED_KEYS, MOST_MASKED_KEYS_IN_TRAINING = 2048, 6144
 
 
-def naive_selected_blocks(
+def naive_selected_blocks_attention(
     query,
     key,
     value,

@@ -29,7 +29,7 @@ from rt_keras.ops.slices import over_heads
 WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_block_size."
 
 
-def naive_local(
+def naive_local_attention(
     query,
     key,
     value,

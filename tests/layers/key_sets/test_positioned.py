@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rt_keras.layers import FullHeads, LocalHeads
-from rt_keras.ops.full import naive_full
-from rt_keras.ops.local.windows import naive_local
+from rt_keras.ops.full import naive_full_attention
+from rt_keras.ops.local.windows import naive_local_attention
 from tests.contract.kinds import move_weights
 from tests.layers import checks
 
@@ -42,8 +42,12 @@ def test_equation(causal):
     )
     options = {"max_relative_distance": REACH, "relative_positions": "sinusoidal"}
     for group, equation, sizes in (
-        (FullHeads(2, dtype="float64", **options), naive_full, {}),
-        (LocalHeads(2, 12, 1, dtype="float64", **options), naive_local, {"block_size": 12}),
+        (FullHeads(2, dtype="float64", **options), naive_full_attention, {}),
+        (
+            LocalHeads(2, 12, 1, dtype="float64", **options),
+            naive_local_attention,
+            {"block_size": 12},
+        ),
     ):
         group.build(query.shape, value.shape)
         move_weights(group)
