@@ -3,7 +3,6 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.replica_number import replica_number
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -74,3 +73,16 @@ def draw_seed(generator):
     number = tf.cast(replica_number(), seed.dtype)
     # Far apart, since other layers may have nearby seeds.
     return seed + number * tf.constant([1_000_003, 0], seed.dtype)
+
+
+def replica_number():
+    """Returns the number of the current replica among those of all workers, from 0.
+
+    Returns:
+        An int or a scalar tensor; 0 outside a replica.
+
+    >>> int(replica_number())
+    0
+    """
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else context.replica_id_in_sync_group

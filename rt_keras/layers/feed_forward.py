@@ -6,7 +6,6 @@ import tensorflow as tf
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.same_shape import SameShape
-from rt_keras.layers.saved_arguments import store_arguments
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -55,9 +54,11 @@ class FeedForward(SameShape):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        positive_int("intermediate_dim", intermediate_dim)
-        kernel_initializer = keras.initializers.get(kernel_initializer)
-        store_arguments(self, locals())
+        self.intermediate_dim = positive_int("intermediate_dim", intermediate_dim)
+        self.activation = activation
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.gated, self._activation = activation_function(activation)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
@@ -79,8 +80,19 @@ class FeedForward(SameShape):
         )
 
     def call(self, inputs, training=None):
+        # [batch, length, width] -> [batch, length, intermediate_dim]
         x = self._activation(self.inner_dense(inputs))
         return self.output_dense(self.dropout_layer(x, training=training))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": keras.saving.serialize_keras_object(self.activation),
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
 
 
 def activation_function(name):

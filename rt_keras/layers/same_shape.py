@@ -2,14 +2,11 @@
 
 import keras
 
-from rt_keras.layers.saved_arguments import saved_arguments
+from rt_keras.layers.saved_arguments import saved_dtype
 
 
 class SameShape(keras.layers.Layer):
     """Base class of layers whose outputs have the shape and the mask of their inputs.
-
-    Its config is derived from the constructor, so a subclass must store its arguments in attributes
-    of the same names.
 
     Args:
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -23,4 +20,4 @@ class SameShape(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {**super().get_config(), **saved_arguments(self)}
+        return {**super().get_config(), "dtype": saved_dtype(self)}

@@ -34,47 +34,8 @@ def arguments_of(cls):
     return found
 
 
-def store_arguments(layer, arguments, leave=()):
-    """Stores arguments of a layer's constructor in attributes of the same names.
-
-    Args:
-        layer: the `keras.layers.Layer`.
-        arguments: dictionary of arguments by name, such as `locals()` at the start of the
-            constructor.
-        leave: names of arguments to leave out, which the class stores in another way. `dtype` and
-            `kwargs` are always left out.
-
-    Returns:
-        Dictionary of the stored arguments.
-    """
-    leave = {"self", "__class__", "dtype", "kwargs", *leave}
-    stored = {name: value for name, value in arguments.items() if name not in leave}
-    for name, value in stored.items():
-        setattr(layer, name, value)
-    return stored
-
-
-def saved_arguments(layer):
-    """Returns the arguments of a layer's constructor, for `get_config`.
-
-    Args:
-        layer: a `keras.layers.Layer` that stores its arguments in attributes of the same names.
-
-    Returns:
-        Dictionary of the serialized attributes, and of "dtype"; see `saved_dtype`.
-
-    >>> from rt_keras.layers import FeedForward
-    >>> saved_arguments(FeedForward(64, dropout=0.5))["dropout"]
-    0.5
-    """
-    serialize = keras.saving.serialize_keras_object
-    names = [name for name in arguments_of(type(layer)) if hasattr(layer, name)]
-    own = {name: serialize(getattr(layer, name)) for name in names}
-    return {"dtype": saved_dtype(layer), **own}
-
-
 def with_layers(config, *names):
-    """Deserializes the given entries of a configuration made by `saved_arguments`.
+    """Deserializes the given entries of a configuration for `from_config`.
 
     Args:
         config: dictionary.

@@ -101,3 +101,6 @@ class ShortConvolution(SameShape):
         count = size(inputs, 1) if count is None else count
         last = last_vectors(inputs[:, None], count, self.kernel_size - 1, before=cache[:, None])
         return output, last[:, 0]
+
+    def get_config(self):
+        return {**super().get_config(), "kernel_size": self.kernel_size}

@@ -54,6 +54,10 @@ class SinusoidalPositions(SameShape):
             positions = places_of_rows(start, tf.range(size(inputs, 1)))
         frequencies = tf.exp(tf.range(half, dtype=tf.float32) * step)
         angles = tf.cast(positions, tf.float32)[..., None] * frequencies
+        # [batch or 1, length, width]
         signal = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
         signal = tf.pad(signal, [[0, 0], [0, 0], [0, width % 2]])
         return inputs + tf.cast(signal, inputs.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}

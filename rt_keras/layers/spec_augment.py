@@ -6,7 +6,6 @@ import tensorflow as tf
 from rt_keras.layers.dropout import draw_seed
 from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.same_shape import SameShape
-from rt_keras.layers.saved_arguments import store_arguments
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -52,9 +51,13 @@ class SpecAugment(SameShape):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        store_arguments(self, locals())
-        for name in ("frequency_masks", "frequency_mask_width", "time_masks", "time_mask_width"):
-            positive_int(name, getattr(self, name), least=0)
+        self.frequency_masks = positive_int("frequency_masks", frequency_masks, least=0)
+        self.frequency_mask_width = positive_int(
+            "frequency_mask_width", frequency_mask_width, least=0
+        )
+        self.time_masks = positive_int("time_masks", time_masks, least=0)
+        self.time_mask_width = positive_int("time_mask_width", time_mask_width, least=0)
+        self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
@@ -63,10 +66,21 @@ class SpecAugment(SameShape):
             return inputs
         seeds = tf.random.split(draw_seed(self.seed_generator), 2)
         batch, frames, bins = (tf.shape(inputs)[axis] for axis in range(3))
-        of_frames = _masked(batch, frames, self.time_masks, self.time_mask_width, seeds[0])
-        of_bins = _masked(batch, bins, self.frequency_masks, self.frequency_mask_width, seeds[1])
-        masked = of_frames[:, :, None] | of_bins[:, None, :]
+        time = _masked(batch, frames, self.time_masks, self.time_mask_width, seeds[0])
+        bands = _masked(batch, bins, self.frequency_masks, self.frequency_mask_width, seeds[1])
+        # [batch, frames, bins]
+        masked = time[:, :, None] | bands[:, None, :]
         return tf.where(masked, tf.zeros_like(inputs), inputs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "frequency_masks": self.frequency_masks,
+            "frequency_mask_width": self.frequency_mask_width,
+            "time_masks": self.time_masks,
+            "time_mask_width": self.time_mask_width,
+            "seed": self.seed,
+        }
 
 
 def _masked(batch, size, count, width, seed):

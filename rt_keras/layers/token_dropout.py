@@ -49,8 +49,11 @@ class TokenDropout(SameShape):
         if not training or not self.rate:
             return inputs
         seed = draw_seed(self.seed_generator)
-        kept = tf.random.stateless_uniform(tf.shape(inputs), seed) >= self.rate
-        return keras.ops.where(kept, inputs, keras.ops.zeros_like(inputs))
+        stays = tf.random.stateless_uniform(tf.shape(inputs), seed) >= self.rate
+        return keras.ops.where(stays, inputs, keras.ops.zeros_like(inputs))
 
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -1,34 +1,58 @@
 """A Transformer block: attention and a feed-forward network, each with a residual."""
 
-import functools
-import inspect
+import typing
 
 import keras
 import tensorflow as tf
 
 from rt_keras.keys import wrong_value
-from rt_keras.layers.cached_block import CachedBlock
+from rt_keras.layers.block_layers import (
+    FEED_FORWARD_OPTIONS,
+    NORMALIZATION_OPTIONS,
+    LayerMaker,
+    build_replaced,
+    call_replaced,
+    configs_of,
+    feed_forward_maker,
+    make_normalization,
+    normalization_maker,
+    with_layer_makers,
+)
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
-from rt_keras.layers.normalization import make_normalization, own_normalization
-from rt_keras.layers.own_layers import (
-    OwnLayers,
-    build_own,
-    call_own,
-    own_config,
-    own_feed_forward,
-    with_own_layers,
-)
 from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.same_shape import SameShape
-from rt_keras.layers.saved_arguments import store_arguments, with_layers
+from rt_keras.layers.saved_arguments import with_layers
 from rt_keras.layers.token_shift import TokenShift
+from rt_keras.ops.blocks import size
 from rt_keras.ops.documents import number_documents
 
 
+class BlockCall(typing.NamedTuple):
+    """The arguments of a call of a block besides its inputs.
+
+    A prefill of `count` positions makes a cache for `max_length` ones. A call with a cache of
+    `position` positions continues it by the first `count` ones of each row, or by all.
+    """
+
+    padding_mask: typing.Any = None
+    encoder_outputs: typing.Any = None
+    encoder_padding_mask: typing.Any = None
+    segment_ids: typing.Any = None
+    positions: typing.Any = None
+    use_causal_mask: bool = False
+    training: typing.Any = None
+    return_attention_scores: bool = False
+    cache: typing.Any = None
+    position: typing.Any = None
+    count: typing.Any = None
+    max_length: typing.Any = None
+    cross_cache: typing.Any = None
+
+
 @keras.saving.register_keras_serializable(package="rt_keras")
-class TransformerBlock(CachedBlock, SameShape):
+class TransformerBlock(SameShape):
     """A Transformer block: attention with several kinds of heads, then a feed-forward network.
 
     ```
@@ -147,37 +171,62 @@ class TransformerBlock(CachedBlock, SameShape):
         if not isinstance(normalize_first, bool):
             needed = "True (pre-norm) or False (post-norm)"
             raise wrong_value("normalize_first", needed, normalize_first)
-        kernel_initializer = keras.initializers.get(kernel_initializer)
-        store_arguments(
-            self, locals(), ["head_groups", "cross_head_groups", "feed_forward", "normalization"]
-        )
-        self._normalization = own_normalization(normalization)
-        self.attention = self._attention(head_groups, "attention", conv_kernel_size)
+        self.intermediate_dim = intermediate_dim
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.activation = activation
+        self.normalize_first = normalize_first
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.shift_tokens = shift_tokens
+        self.attention_bias = attention_bias
+        self.feed_forward_bias = feed_forward_bias
+        self.use_head_dense = use_head_dense
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.conv_kernel_size = conv_kernel_size
+        self.remat = remat
+
+        self.attention = self._attention("attention", head_groups, conv_kernel_size)
         self.cross_attention = None
         if cross_head_groups is not None:
-            self.cross_attention = self._attention(cross_head_groups, "cross_attention")
-        self._own_feed_forward = own_feed_forward(feed_forward)
-        own = self._own_feed_forward and self._own_feed_forward("feed_forward")
-        self.feed_forward = self._default_feed_forward() if own is None else own
-        for name in self._names:
-            norm = make_normalization(
-                self._normalization, layer_norm_epsilon, self.dtype_policy, f"{name}_norm"
+            self.cross_attention = self._attention("cross_attention", cross_head_groups)
+
+        maker, self.feed_forward = feed_forward_maker(feed_forward), None
+        if maker is not None:
+            self.feed_forward = maker("feed_forward")
+            maker.refuse_unused(self, FEED_FORWARD_OPTIONS)
+        self.replaces_feed_forward = self.feed_forward is not None
+        if not self.replaces_feed_forward:
+            self.feed_forward = FeedForward(
+                intermediate_dim,
+                activation=activation,
+                dropout=dropout if activation_dropout is None else activation_dropout,
+                use_bias=feed_forward_bias,
+                kernel_initializer=self.kernel_initializer,
+                dtype=self.dtype_policy,
+                name="feed_forward",
             )
-            setattr(self, f"{name}_norm", norm)
-        own = {"feed_forward": self._own_feed_forward, "normalization": self._normalization}
-        refuse_unused({name: getattr(self, name) for name in REPLACED_WITH} | own)
+
+        self.normalization = normalization_maker(normalization)
+        self.attention_norm = self._norm("attention_norm")
+        if self.cross_attention is not None:
+            self.cross_attention_norm = self._norm("cross_attention_norm")
+        self.feed_forward_norm = self._norm("feed_forward_norm")
+        if isinstance(self.normalization, LayerMaker):
+            self.normalization.refuse_unused(self, NORMALIZATION_OPTIONS)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
         self.token_shift = None
         if shift_tokens:
             self.token_shift = TokenShift(dtype=self.dtype_policy, name="token_shift")
 
-    def _attention(self, head_groups, name, conv_kernel_size=None):
-        rate = self.dropout if self.attention_dropout is None else self.attention_dropout
+    def _attention(self, name, head_groups, conv_kernel_size=None):
         return MultiHeadAttention(
             head_groups,
             self.key_dim,
             self.value_dim,
-            dropout=rate,
+            dropout=self.dropout if self.attention_dropout is None else self.attention_dropout,
             use_bias=self.attention_bias,
             use_head_dense=self.use_head_dense,
             kernel_initializer=self.kernel_initializer,
@@ -186,33 +235,23 @@ class TransformerBlock(CachedBlock, SameShape):
             name=name,
         )
 
-    def _default_feed_forward(self):
-        rate = self.dropout if self.activation_dropout is None else self.activation_dropout
-        return FeedForward(
-            self.intermediate_dim,
-            activation=self.activation,
-            dropout=rate,
-            use_bias=self.feed_forward_bias,
-            kernel_initializer=self.kernel_initializer,
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
+    def _norm(self, name):
+        epsilon, dtype = self.layer_norm_epsilon, self.dtype_policy
+        return make_normalization(self.normalization, epsilon, dtype, name)
 
     @property
-    def normalization(self):
-        """The option: a string, or a list of the layers that were given, one per residual."""
-        if isinstance(self._normalization, OwnLayers):
-            return [self._norm_of(name) for name in self._names]
-        return self._normalization
+    def _norms(self):
+        cross = [] if self.cross_attention is None else [self.cross_attention_norm]
+        return [self.attention_norm, *cross, self.feed_forward_norm]
 
     def build(self, input_shape):
         self.width = input_shape[-1]
         self.attention.build(input_shape, input_shape)
         if self.cross_attention is not None:
             self.cross_attention.build(input_shape, (input_shape[0], None, input_shape[-1]))
-        build_own(self.feed_forward, input_shape, self.compute_dtype, "feed_forward")
-        for name in self._names:
-            build_own(self._norm_of(name), input_shape, self.compute_dtype, "normalization")
+        build_replaced(self.feed_forward, input_shape, self.compute_dtype, "feed_forward")
+        for norm in self._norms:
+            build_replaced(norm, input_shape, self.compute_dtype, "normalization")
         self.built = True
 
     def call(
@@ -236,98 +275,191 @@ class TransformerBlock(CachedBlock, SameShape):
             "segment_ids": segment_ids,
             "positions": positions,
         }
-        options = {"use_causal_mask": use_causal_mask, "training": training}
-        if return_attention_scores:
-            return self._compute(**tensors, **options, return_attention_scores=True)
-        compute = functools.partial(self._compute, **options)
-        return rematerialize(self, compute, tensors) if self.remat else compute(**tensors)
 
-    def _compute(
-        self,
-        inputs,
-        padding_mask,
-        encoder_outputs,
-        encoder_padding_mask,
-        segment_ids,
-        positions,
-        use_causal_mask,
-        training,
-        return_attention_scores=False,
-    ):
-        scores = []
-        documents = None if segment_ids is None else number_documents(segment_ids)
-
-        def attention(x):
-            output = self.attention(
-                x,
-                x,
-                query_mask=padding_mask,
-                value_mask=padding_mask,
+        def transform(inputs, **tensors):
+            call = BlockCall(
+                **tensors,
                 use_causal_mask=use_causal_mask,
                 training=training,
                 return_attention_scores=return_attention_scores,
-                segment_ids=segment_ids,
-                positions=positions,
             )
-            if not return_attention_scores:
-                return output
-            scores.append(output[1])
-            return output[0]
+            return self._transform(inputs, call)
 
-        def cross_attention(x):
-            return self.cross_attention(
-                x,
-                encoder_outputs,
-                query_mask=padding_mask,
-                value_mask=encoder_padding_mask,
-                training=training,
+        if self.remat and not return_attention_scores:
+            return rematerialize(self, transform, tensors)
+        return transform(**tensors)
+
+    def _transform(self, x, call):
+        """Returns the output; with a cache or attention weights, a pair of it and these."""
+        cache, scores = {}, None
+
+        # Self-attention.
+        y = self._pre_norm(self.attention_norm, x, call)
+        y = self._shift("attention", y, call, cache)
+        if call.max_length is not None:
+            y, cache["attention"] = self.attention.prefill(y, call.count, call.max_length)
+        elif call.cache is not None:
+            y, cache["attention"] = self.attention.call_with_cache(
+                y, call.cache["attention"], call.position, call.count, call.training
             )
+        else:
+            y = self.attention(
+                y,
+                y,
+                query_mask=call.padding_mask,
+                value_mask=call.padding_mask,
+                use_causal_mask=call.use_causal_mask,
+                training=call.training,
+                return_attention_scores=call.return_attention_scores,
+                segment_ids=call.segment_ids,
+                positions=call.positions,
+            )
+        if call.return_attention_scores:
+            y, scores = y
+        x = add(x, self.dropout_layer(y, training=call.training))
+        x = self._post_norm(self.attention_norm, x, call)
 
-        output = self._residuals(
-            inputs,
-            {"attention": attention, "cross_attention": cross_attention},
-            lambda name, x: self.token_shift(x, mask=padding_mask, documents=documents),
-            padding_mask,
-            training,
-        )
-        return (output, *scores) if return_attention_scores else output
+        # Cross-attention.
+        if self.cross_attention is not None:
+            y = self._pre_norm(self.cross_attention_norm, x, call)
+            y = self._shift("cross_attention", y, call, cache)
+            if call.cross_cache is not None:
+                y = self.cross_attention.call_with_cross_cache(y, call.cross_cache, call.position)
+            else:
+                y = self.cross_attention(
+                    y,
+                    call.encoder_outputs,
+                    query_mask=call.padding_mask,
+                    value_mask=call.encoder_padding_mask,
+                    training=call.training,
+                )
+            x = add(x, self.dropout_layer(y, training=call.training))
+            x = self._post_norm(self.cross_attention_norm, x, call)
 
-    def _residuals(self, x, attentions, shift, padding_mask, training):
-        """Computes the output of the block, with a residual around each function.
+        # Feed-forward network.
+        y = self._pre_norm(self.feed_forward_norm, x, call)
+        y = self._shift("feed_forward", y, call, cache)
+        y = call_replaced(self.feed_forward, y, call.padding_mask, call.training)
+        x = add(x, self.dropout_layer(y, training=call.training))
+        x = self._post_norm(self.feed_forward_norm, x, call)
 
-        Args:
-            x: `[batch, length, width]`.
-            attentions: dictionary of the functions "attention" and, with an encoder,
-                "cross_attention" of such a tensor.
-            shift: function of a name and the inputs of the function with that name; returns the
-                inputs with shifted tokens. Used only with `shift_tokens`.
-            padding_mask: bool or int `[batch, length]`, or None.
-            training: bool.
-        """
+        if call.return_attention_scores:
+            return x, scores
+        return (x, cache) if cache else x
 
-        def feed_forward(x):
-            return call_own(self.feed_forward, x, padding_mask, training)
+    def _pre_norm(self, norm, x, call):
+        return self._normalize(norm, x, call) if self.normalize_first else x
 
-        def norm(name, x):
-            # A layer that a user gives may compute in another dtype.
-            return tf.cast(call_own(self._norm_of(name), x, padding_mask, training), x.dtype)
+    def _post_norm(self, norm, x, call):
+        return x if self.normalize_first else self._normalize(norm, x, call)
 
-        functions = {**attentions, "feed_forward": feed_forward}
-        for name in self._names:
-            y = norm(name, x) if self.normalize_first else x
-            y = functions[name](y if self.token_shift is None else shift(name, y))
-            x = add(x, self.dropout_layer(y, training=training))
-            x = x if self.normalize_first else norm(name, x)
-        return x
+    def _normalize(self, norm, x, call):
+        # A layer that a user gives may compute in another dtype.
+        return tf.cast(call_replaced(norm, x, call.padding_mask, call.training), x.dtype)
 
-    def _norm_of(self, name):
-        return getattr(self, f"{name}_norm")
+    def _shift(self, name, x, call, cache):
+        """Returns the shifted inputs of a function, and adds their last features to the cache."""
+        if self.token_shift is None:
+            return x
+        name = f"{name}_shift"
+        if call.cache is not None:
+            x, cache[name] = self.token_shift.call_with_cache(x, call.cache[name], call.count)
+            return x
+        if call.max_length is not None:
+            cache[name] = self.token_shift.make_cache(x, call.count)
+        documents = None if call.segment_ids is None else number_documents(call.segment_ids)
+        return self.token_shift(x, mask=call.padding_mask, documents=documents)
+
+    # Decoding with a cache.
 
     @property
-    def _names(self):
-        """The names of the functions with a residual, in order."""
-        cross = [] if self.cross_attention is None else ["cross_attention"]
-        return ["attention", *cross, "feed_forward"]
+    def cached_decoding(self):
+        """Returns whether all heads support decoding with a cache; see `HeadGroup`."""
+        cross = self.cross_attention
+        return self.attention.cached_decoding and (cross is None or cross.cached_cross_attention)
+
+    def new_cache(self, batch, max_length):
+        """Returns an empty cache for `call_with_cache`.
+
+        Args:
+            batch: int or int scalar, number of rows.
+            max_length: int, final number of positions.
+
+        Returns:
+            A dictionary of the cache of the attention and, with `shift_tokens`, the features that
+            the next position takes from the last one.
+        """
+        cache = {"attention": self.attention.new_cache(batch, max_length)}
+        if self.token_shift is not None:
+            half = self.width - self.width // 2
+            cross = [] if self.cross_attention is None else ["cross_attention_shift"]
+            for name in ("attention_shift", *cross, "feed_forward_shift"):
+                cache[name] = tf.zeros([batch, half], self.compute_dtype)
+        return cache
+
+    def prefill(self, inputs, count, max_length, cross_cache=None):
+        """Computes a causal call on the first positions, and their cache.
+
+        Args:
+            inputs: `[batch, length, width]`.
+            count: int scalar, number of positions in the cache.
+            max_length: int, final number of positions.
+            cross_cache: dictionary returned by `cross_attention.make_cross_cache` for the encoder's
+                output, if there are `cross_head_groups`. Defaults to None.
+
+        Returns:
+            `[batch, length, width]`, and the cache.
+        """
+        call = BlockCall(
+            training=False, count=count, max_length=max_length, cross_cache=cross_cache
+        )
+        return self._transform(inputs, call)
+
+    def call_with_cache(
+        self, inputs, cache, position, cross_cache=None, count=None, training=False
+    ):
+        """Computes a causal call on the next positions, given the cache of the previous ones.
+
+        Args:
+            inputs: `[batch, length, width]`. With `cross_head_groups` the length must be 1.
+            cache: the cache of `prefill`, `new_cache` or the previous call.
+            position: int scalar or `[batch]`, number of previous positions.
+            cross_cache: see `prefill`.
+            count: int `[batch]` or None, number of positions that are not padding; the padding
+                follows them. None for all. Defaults to None.
+            training: bool, whether to apply dropout and collect statistics of routing heads.
+                Defaults to False.
+
+        Returns:
+            `[batch, length, width]`, and the cache that includes these positions.
+        """
+        mask = None if count is None else tf.range(size(inputs, 1)) < count[:, None]
+        call = BlockCall(
+            padding_mask=mask,
+            training=training,
+            cache=cache,
+            position=position,
+            count=count,
+            cross_cache=cross_cache,
+        )
+        return self._transform(inputs, call)
+
+    def call_in_place(self, inputs, cache, position, cross_cache=None):
+        """Computes the next positions as `call_with_cache` does, and updates the cache.
+
+        Args:
+            inputs, position, cross_cache: see `call_with_cache`.
+            cache: the cache, with a `tf.Variable` in place of each tensor.
+
+        Returns:
+            `[batch, length, width]`.
+        """
+        values = tf.nest.map_structure(tf.convert_to_tensor, cache)
+        output, values = self.call_with_cache(inputs, values, position, cross_cache)
+        tf.nest.map_structure(lambda variable, value: variable.assign(value), cache, values)
+        return output
+
+    # Keras.
 
     def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
@@ -340,51 +472,34 @@ class TransformerBlock(CachedBlock, SameShape):
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         cross = self.cross_attention and self.cross_attention.head_groups
+        replaced = isinstance(self.normalization, LayerMaker)
         return {
             **super().get_config(),
             "head_groups": serialize(self.attention.head_groups),
+            "intermediate_dim": self.intermediate_dim,
             "cross_head_groups": serialize(cross),
-            "feed_forward": own_config(self._own_feed_forward),
-            "normalization": own_config(self.normalization),
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "activation": serialize(self.activation),
+            "normalize_first": self.normalize_first,
+            "feed_forward": configs_of([self.feed_forward]) if self.replaces_feed_forward else None,
+            "normalization": configs_of(self._norms) if replaced else self.normalization,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "shift_tokens": self.shift_tokens,
+            "attention_bias": self.attention_bias,
+            "feed_forward_bias": self.feed_forward_bias,
+            "use_head_dense": self.use_head_dense,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "kernel_initializer": serialize(self.kernel_initializer),
+            "conv_kernel_size": self.conv_kernel_size,
+            "remat": self.remat,
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**with_own_layers(with_layers(config, "head_groups", "cross_head_groups")))
-
-
-# The keyword-only arguments of `TransformerBlock` and their defaults, which backbones pass on.
-BLOCK_OPTIONS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-}
-
-# Options that concern only the layers which another option can replace.
-REPLACED_WITH = {
-    "intermediate_dim": "feed_forward",
-    "activation": "feed_forward",
-    "activation_dropout": "feed_forward",
-    "feed_forward_bias": "feed_forward",
-    "layer_norm_epsilon": "normalization",
-}
-
-
-def refuse_unused(options):
-    """Raises a ValueError if an option is given that concerns only layers that are replaced.
-
-    Args:
-        options: dictionary of the options of a block or a backbone, in which `feed_forward` and
-            `normalization` have made all of their layers.
-    """
-    for name, other in REPLACED_WITH.items():
-        own, value = options[other], options[name]
-        replaced = isinstance(own, OwnLayers) and None not in own.made
-        if replaced and value != BLOCK_OPTIONS.get(name):
-            raise ValueError(
-                f"{name} has no effect on the layers of {other}. Received: {name}={value!r} and "
-                f"{other}={own.given}"
-            )
+        return cls(**with_layer_makers(with_layers(config, "head_groups", "cross_head_groups")))
 
 
 def add(x, y):
