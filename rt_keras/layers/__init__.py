@@ -3,14 +3,14 @@
 From the top down, with the file for each kind of extension:
 
 - `transformer_block.py`: attention and a feed-forward network, each with a residual.
-  `own_layers.py` makes the layers that a user gives in place of the package's.
+  `block_layers.py` makes the layers that a user gives in place of the package's.
 - `multi_head_attention.py`: projects inputs to heads, lets each group attend and merges, also with
   a cache. `split_heads.py` gives each head group its heads.
 - `heads.py`: head groups that attend to a union of sets of keys. A kind of heads is a file
   `..._heads.py` that declares its sets, or a `HeadGroup` that calls a separate op.
 - `key_sets/`: the sets of keys, one per file. Most new ways to select the keys of a query are a new
 set.
-- `cached_block.py`, `cached_heads.py`: decoding of blocks and heads with a cache.
+- `cached_heads.py`: decoding of heads with a cache.
 """
 
 import keras

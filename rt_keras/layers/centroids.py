@@ -5,8 +5,8 @@ import warnings
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.dropout import replica_number
+from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.ops.blocks import fold_heads, larger, move_axis, pad_axis, repeat_heads, sizes
 from rt_keras.ops.nearest.assign import cluster_statistics, commitment, nearest_centroid, normalize
 

@@ -4,7 +4,6 @@ import keras
 import tensorflow as tf
 
 
-
 @keras.saving.register_keras_serializable(package="rt_keras")
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout` with different random numbers on each `tf.distribute` replica.

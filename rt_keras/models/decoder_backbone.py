@@ -1,73 +1,29 @@
-"""Base class of the backbones: the decoder's blocks, their caches and the configuration."""
-
-import inspect
+"""Base class of the backbones: output layers, caches of the blocks, and configurations."""
 
 import keras
 import keras_hub
 import tensorflow as tf
 
 from rt_keras.keras_internals import policy_inside
-from rt_keras.layers import Dropout
-from rt_keras.layers.head_group import positive_int
-from rt_keras.layers.normalization import normalized
-from rt_keras.layers.own_layers import with_own_layers
-from rt_keras.layers.saved_arguments import saved_dtype
-from rt_keras.layers.transformer_block import refuse_unused
-from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
-from rt_keras.models.kept_arguments import KeptArguments
+from rt_keras.layers.block_layers import normalized, with_layer_makers
+from rt_keras.layers.saved_arguments import saved_dtype, with_layers
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import Loadable
 from rt_keras.models.shared_blocks import new_caches
-from rt_keras.models.transformer_blocks import (
-    config_of_groups,
-    config_of_options,
-    groups_of_blocks,
-    groups_of_config,
-    make_blocks,
-    make_final_norm,
-    take_block_options,
-)
 
 
-class DecoderBackbone(Loadable, KeptArguments, keras_hub.models.Backbone):
+class DecoderBackbone(Loadable, keras_hub.models.Backbone):
     """Base class of backbones with a decoder.
 
-    Constructors of subclasses set `transformer_blocks`, `layer_norm`, which may be None, and
-    `block_options`, and pass their other arguments to `keep_arguments`.
+    Constructors of subclasses set `num_layers`, `block_options`, `embedding`, `input_dropout`,
+    `transformer_blocks` and `layer_norm`, which may be None.
     """
 
     # Arguments that are head groups, and the attention that uses them; see `head_kind.Place`.
     attention_of_groups = {"head_groups": "decoder"}
     # Dtype policies of output layers that were quantized, by name; see `Loadable`.
     head_dtypes = {}
-    _embedding_cls = RoutingTransformerEmbedding
     _cache_shapes = None
-
-    def _make_layers(self, arguments):
-        """Stores the arguments of a constructor and creates the decoder's layers from them."""
-        self.keep_arguments(arguments, leave=self.attention_of_groups)
-        self.block_options = options = take_block_options(arguments["kwargs"])
-        for name in ("vocabulary_size", "num_layers"):
-            positive_int(name, getattr(self, name))
-        all_groups = groups_of_blocks(arguments["head_groups"], self.num_layers)
-        dtype = arguments["dtype"]
-        self.embedding = self._make_embedding(dtype)
-        self.input_dropout = Dropout(options["dropout"], dtype=dtype, name="input_dropout")
-        self.transformer_blocks = make_blocks(
-            all_groups, self.intermediate_dim, options, dtype, "transformer_block"
-        )
-        self.layer_norm = make_final_norm(options, dtype, "layer_norm")
-        refuse_unused({**options, "intermediate_dim": self.intermediate_dim})
-
-    def _make_embedding(self, dtype):
-        """Creates the embedding of the decoder's input from the stored arguments."""
-        names = inspect.signature(self._embedding_cls.__init__).parameters
-        return self._embedding_cls(
-            **{name: getattr(self, name) for name in names if name in self._kept_arguments},
-            kernel_initializer=self.block_options["kernel_initializer"],
-            dtype=dtype,
-            name="embedding",
-        )
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None, grid=None, **arguments):
@@ -91,7 +47,7 @@ class DecoderBackbone(Loadable, KeptArguments, keras_hub.models.Backbone):
 
     def make_dense(self, units, name, dtype=None):
         """Creates an output layer with the backbone's initializer and, by default, its dtype."""
-        initializer = keras.initializers.get(self.block_options["kernel_initializer"])
+        initializer = keras.initializers.get(self.block_options.kernel_initializer)
         return keras.layers.Dense(
             units,
             kernel_initializer=initializer.clone(),
@@ -104,9 +60,9 @@ class DecoderBackbone(Loadable, KeptArguments, keras_hub.models.Backbone):
         x = self.input_dropout(x, training=training)
         for block in self.transformer_blocks:
             x = block(x, training=training, **options)
-        return self._normalized(x)
+        return normalized(self.layer_norm, x)
 
-    # Decoding.
+    # Decoding with a cache.
 
     @property
     def cached_decoding(self):
@@ -131,7 +87,7 @@ class DecoderBackbone(Loadable, KeptArguments, keras_hub.models.Backbone):
         for block, cross_cache in self._with_cross_caches(cross_caches):
             x, cache = block.prefill(x, count, max_length, cross_cache)
             caches.append(cache)
-        return self._normalized(x), tuple(caches)
+        return normalized(self.layer_norm, x), tuple(caches)
 
     def _call_blocks_with_cache(self, x, caches, position, cross_caches=None, **options):
         """Runs the blocks on the next positions and returns outputs and the blocks' caches."""
@@ -140,7 +96,17 @@ class DecoderBackbone(Loadable, KeptArguments, keras_hub.models.Backbone):
         for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
             x, cache = block.call_with_cache(x, cache, position, cross_cache, **options)
             changed.append(cache)
-        return self._normalized(x), tuple(changed)
+        return normalized(self.layer_norm, x), tuple(changed)
+
+    def _call_blocks_in_place(self, x, caches, position, cross_caches=None):
+        """Runs the blocks on the next positions, updates their caches and returns outputs."""
+        for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
+            x = block.call_in_place(x, cache, position, cross_cache)
+        return normalized(self.layer_norm, x)
+
+    def _with_cross_caches(self, cross_caches):
+        blocks = self.transformer_blocks
+        return zip(blocks, cross_caches or [None] * len(blocks))
 
     def _check_caches(self, caches):
         """Raises a ValueError if the caches are not those of this model, with any rows and room."""
@@ -163,29 +129,20 @@ class DecoderBackbone(Loadable, KeptArguments, keras_hub.models.Backbone):
                 "Received: a cache with other entries or sizes"
             )
 
-    def _call_blocks_in_place(self, x, caches, position, cross_caches=None):
-        """Runs the blocks on the next positions, updates their caches and returns outputs."""
-        for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
-            x = block.call_in_place(x, cache, position, cross_cache)
-        return self._normalized(x)
-
-    def _with_cross_caches(self, cross_caches):
-        blocks = self.transformer_blocks
-        return zip(blocks, cross_caches or [None] * len(blocks))
-
-    def _normalized(self, x):
-        return normalized(self.layer_norm, x)
-
     def get_config(self):
         with policy_inside(self, saved_dtype(self)):
             config = super().get_config()
+        groups = [block.attention.head_groups for block in self.transformer_blocks]
         return {
             **config,
-            "head_groups": config_of_groups(self.transformer_blocks),
-            **config_of_options(self.block_options),
+            **self.embedding.arguments,
+            "vocabulary_size": self.vocabulary_size,
+            "num_layers": self.num_layers,
+            "head_groups": keras.saving.serialize_keras_object(groups),
+            **self.block_options.get_config(),
         }
 
     @classmethod
     def from_config(cls, config):
-        config = groups_of_config(config, cls.attention_of_groups)
-        return super().from_config(with_own_layers(config))
+        config = with_layers(config, *cls.attention_of_groups)
+        return super().from_config(with_layer_makers(config))

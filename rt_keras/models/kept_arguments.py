@@ -2,8 +2,6 @@
 
 import keras
 
-from rt_keras.layers.saved_arguments import store_arguments
-
 
 class KeptArguments:
     """Mixin that stores constructor arguments and returns them from `get_config`.
@@ -25,7 +23,10 @@ class KeptArguments:
         Returns:
             Dictionary of the stored arguments.
         """
-        kept = store_arguments(self, arguments, leave)
+        leave = {"self", "__class__", "dtype", "kwargs", *leave}
+        kept = {name: value for name, value in arguments.items() if name not in leave}
+        for name, value in kept.items():
+            setattr(self, name, value)
         self._kept_arguments = (*self._kept_arguments, *kept)
         return kept
 

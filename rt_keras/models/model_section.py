@@ -15,10 +15,9 @@ from rt_keras.keys import (
     one_of,
     section,
 )
-from rt_keras.layers.normalization import NORMALIZATIONS
+from rt_keras.layers.block_layers import NORMALIZATIONS
 from rt_keras.models.head_kind import DEFAULT_HEADS, Place
 from rt_keras.models.head_kinds import HEAD_KINDS
-from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
 
 
 @dataclasses.dataclass
@@ -300,15 +299,13 @@ def arguments_of(cls, model):
     """Returns the arguments of a backbone or a task that are keys of a `ModelSection`.
 
     Args:
-        cls: class of the model. Backbones, which have head groups, also take `BLOCK_OPTIONS`.
+        cls: class of the model.
         model: the `ModelSection`.
 
     Returns:
         Dictionary of arguments.
     """
     names = set(inspect.signature(cls.__init__).parameters)
-    if "head_groups" in names:
-        names.update(BLOCK_OPTIONS)
     arguments = {
         field.name: getattr(model, field.name)
         for field in dataclasses.fields(model)

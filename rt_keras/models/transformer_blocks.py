@@ -1,50 +1,82 @@
-"""Creation and serialization of a backbone's blocks."""
+"""The blocks of a backbone: their options, and their creation."""
+
+import dataclasses
+import typing
 
 import keras
 
 from rt_keras.layers import TransformerBlock
+from rt_keras.layers.block_layers import (
+    FEED_FORWARD_OPTIONS,
+    NORMALIZATION_OPTIONS,
+    LayerMaker,
+    configs_of,
+    feed_forward_maker,
+    make_normalization,
+    normalization_maker,
+)
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.multi_head_attention import are_head_groups
-from rt_keras.layers.normalization import make_normalization, own_normalization
-from rt_keras.layers.own_layers import own_config, own_feed_forward
-from rt_keras.layers.transformer_block import BLOCK_OPTIONS, REPLACED_WITH
 from rt_keras.models.emulated_dtypes import warn_if_emulated
 from rt_keras.models.shared_blocks import share_equal_blocks
 
-# Defaults of the options that concern only the default feed-forward network.
-DEFAULT_FEED_FORWARD = {
-    name: BLOCK_OPTIONS.get(name)
-    for name, replacing in REPLACED_WITH.items()
-    if replacing == "feed_forward"
-}
 
+@dataclasses.dataclass
+class BlockOptions:
+    """The options of all blocks of a backbone; see `rt_keras.layers.TransformerBlock`.
 
-def take_block_options(kwargs):
-    """Removes `BLOCK_OPTIONS` from a backbone's keyword arguments.
-
-    Args:
-        kwargs: dictionary, from which these keys are removed.
-
-    Returns:
-        Dictionary of all `BLOCK_OPTIONS`, with defaults for missing ones, and `OwnLayers` for
-        layers and functions of layers.
+    `conv_kernel_size` may be a list of one number per block.
     """
-    options = {name: kwargs.pop(name, default) for name, default in BLOCK_OPTIONS.items()}
-    options["feed_forward"] = own_feed_forward(options["feed_forward"])
-    options["normalization"] = own_normalization(options["normalization"])
-    return options
+
+    intermediate_dim: int | None
+    key_dim: int | None = None
+    value_dim: int | None = None
+    activation: typing.Any = "geglu"
+    normalize_first: bool = True
+    feed_forward: typing.Any = None
+    normalization: typing.Any = "layer_norm"
+    dropout: float = 0.0
+    attention_dropout: float | None = None
+    activation_dropout: float | None = None
+    shift_tokens: bool = False
+    attention_bias: bool = True
+    feed_forward_bias: bool = True
+    use_head_dense: bool = False
+    layer_norm_epsilon: float = 1e-6
+    kernel_initializer: typing.Any = "glorot_uniform"
+    conv_kernel_size: int | list | None = None
+    remat: bool = False
+
+    def __post_init__(self):
+        self.feed_forward = feed_forward_maker(self.feed_forward)
+        self.normalization = normalization_maker(self.normalization)
+
+    def refuse_unused(self):
+        """Raises a ValueError if an option concerns only layers that are replaced in all blocks."""
+        if self.feed_forward is not None:
+            self.feed_forward.refuse_unused(self, FEED_FORWARD_OPTIONS)
+        if isinstance(self.normalization, LayerMaker):
+            self.normalization.refuse_unused(self, NORMALIZATION_OPTIONS)
+
+    def get_config(self):
+        """Returns the options as arguments of a backbone, for its `get_config`."""
+        initializer = keras.initializers.get(self.kernel_initializer)
+        config = {**vars(self), "kernel_initializer": keras.initializers.serialize(initializer)}
+        for name in ("feed_forward", "normalization"):
+            if isinstance(config[name], LayerMaker):
+                config[name] = configs_of(config[name].layers)
+        return config
 
 
-def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_groups=None):
-    """Creates the blocks of a backbone with copies of the head groups.
+def make_blocks(options, head_groups, dtype, name, cross_head_groups=None):
+    """Creates the blocks of a backbone.
 
     Args:
-        all_groups: list of lists, the head groups of each block.
-        intermediate_dim: int, width of the feed-forward networks, or None.
-        options: dictionary returned by `take_block_options`.
+        options: `BlockOptions`.
+        head_groups: list of lists, the head groups of each block, which gets copies.
         dtype: dtype policy.
         name: string, prefix of the blocks' names.
-        all_cross_groups: list of lists, the cross-attention head groups of each block. Defaults to
+        cross_head_groups: list of lists, the cross-attention head groups of each block. Defaults to
             None, for no cross-attention.
 
     Returns:
@@ -54,54 +86,39 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
         ValueError: if `conv_kernel_size` is a list without exactly one number per block, or
             `feed_forward` or `normalization` does not return new layers.
     """
-    count = len(all_groups)
-    all_cross_groups = all_cross_groups or [None] * count
-    sizes = _one_per_block(options["conv_kernel_size"], count)
-    blocks = []
-    for i, (groups, cross) in enumerate(zip(all_groups, all_cross_groups)):
-        own = options["feed_forward"] and options["feed_forward"]("feed_forward", i)
-        of_block = {**options, "intermediate_dim": intermediate_dim, "feed_forward": None}
-        if own is not None:
-            of_block |= {**DEFAULT_FEED_FORWARD, "feed_forward": lambda own=own: own}
-        block = TransformerBlock(
-            copy_groups(groups, dtype),
-            cross_head_groups=cross and copy_groups(cross, dtype),
-            dtype=dtype,
-            name=f"{name}_{i}",
-            **{**of_block, "conv_kernel_size": sizes[i]},
-        )
-        blocks.append(block)
-        warn_if_emulated(block.compute_dtype)
-    share_equal_blocks(blocks, ["call", "prefill", "call_with_cache", "call_in_place"])
-    return blocks
-
-
-def _one_per_block(size, count):
-    """Returns the `conv_kernel_size` of each block."""
-    sizes = list(size) if isinstance(size, (list, tuple)) else [size] * count
+    count, sizes = len(head_groups), options.conv_kernel_size
+    sizes = list(sizes) if isinstance(sizes, (list, tuple)) else [sizes] * count
     if len(sizes) != count:
         raise ValueError(
             "conv_kernel_size must be one number, or a list of one number for each of the "
             f"{count} blocks. Received: {len(sizes)} numbers"
         )
-    return sizes
+    blocks = []
+    for i in range(count):
+        cross = cross_head_groups and copy_groups(cross_head_groups[i], dtype)
+        changes = {"feed_forward": None, "conv_kernel_size": sizes[i]}
+        feed_forward = options.feed_forward and options.feed_forward("feed_forward", i)
+        if feed_forward is not None:
+            # This block has none of the options of the package's network.
+            changes |= {**FEED_FORWARD_OPTIONS, "feed_forward": lambda layer=feed_forward: layer}
+        block = TransformerBlock(
+            copy_groups(head_groups[i], dtype),
+            cross_head_groups=cross,
+            dtype=dtype,
+            name=f"{name}_{i}",
+            **{**vars(options), **changes},
+        )
+        warn_if_emulated(block.compute_dtype)
+        blocks.append(block)
+    share_equal_blocks(blocks, ["call", "prefill", "call_with_cache", "call_in_place"])
+    return blocks
 
 
 def make_final_norm(options, dtype, name):
-    """Creates the normalization layer after the last block.
-
-    Args:
-        options: dictionary returned by `take_block_options`.
-        dtype: dtype policy.
-        name: string, name of the layer.
-
-    Returns:
-        A layer, or None if blocks are post-norm.
-    """
-    if not options["normalize_first"]:
+    """Returns the normalization layer after the last block, or None if blocks are post-norm."""
+    if not options.normalize_first:
         return None
-    epsilon = options["layer_norm_epsilon"]
-    return make_normalization(options["normalization"], epsilon, dtype, name)
+    return make_normalization(options.normalization, options.layer_norm_epsilon, dtype, name)
 
 
 def groups_of_blocks(head_groups, num_layers, name="head_groups"):
@@ -132,38 +149,3 @@ def groups_of_blocks(head_groups, num_layers, name="head_groups"):
             f"list for each block. Received: {name}={head_groups!r}"
         )
     return all_groups
-
-
-def config_of_options(options):
-    """Serializes all `BLOCK_OPTIONS` for `get_config`."""
-    initializer = keras.initializers.get(options["kernel_initializer"])
-    return {
-        **options,
-        "kernel_initializer": keras.initializers.serialize(initializer),
-        "feed_forward": own_config(options["feed_forward"]),
-        "normalization": own_config(options["normalization"]),
-    }
-
-
-def config_of_groups(blocks, attention="attention"):
-    """Serializes the head groups of each block for `get_config`.
-
-    Args:
-        blocks: list of `TransformerBlock`.
-        attention: string, attribute of the blocks that holds them, `"attention"` or
-            `"cross_attention"`. Defaults to `"attention"`.
-    """
-    serialize = keras.saving.serialize_keras_object
-    return [[serialize(x) for x in getattr(block, attention).head_groups] for block in blocks]
-
-
-def groups_of_config(config, names=("head_groups",)):
-    """Deserializes the head groups of a config for `from_config`.
-
-    Args:
-        config: dictionary from `get_config`.
-        names: names of the arguments that are head groups. Defaults to `("head_groups",)`.
-    """
-    deserialize = keras.saving.deserialize_keras_object
-    groups = {name: [[deserialize(x) for x in groups] for groups in config[name]] for name in names}
-    return {**config, **groups}

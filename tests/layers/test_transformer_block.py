@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TokenShift, TransformerBlock
-from rt_keras.layers.normalization import NORMALIZATIONS
+from rt_keras.layers.block_layers import NORMALIZATIONS
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")

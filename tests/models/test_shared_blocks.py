@@ -13,7 +13,7 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.keras_internals import global_seed_state
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerCausalLM
-from rt_keras.models.transformer_blocks import make_blocks, take_block_options
+from rt_keras.models.transformer_blocks import BlockOptions, make_blocks
 from tests.models import checks
 from tests.models.adapted import checks as adapted
 
@@ -114,7 +114,7 @@ def test_blocks_share_a_function_unless_an_option_differs():
 
 def test_masks_that_keras_attaches_reach_blocks():
     keras.utils.set_random_seed(0)
-    blocks = make_blocks([KINDS[1]] * 2, 12, take_block_options({}), "float32", "block")
+    blocks = make_blocks(BlockOptions(12), [KINDS[1]] * 2, "float32", "block")
     model = keras.Sequential([layers.Embedding(20, 8, mask_zero=True), *blocks])
     expected = np.asarray(model(X["token_ids"]))
     assert calls(model, X["token_ids"]) == [2]

@@ -191,7 +191,7 @@ class T2TModel(keras.Model):
         targets = targets[:, : self.max_target_length]
         tokens = tf.pad(targets[:, :-1], [[0, 0], [1, 0]])
         biases = [inputs.get(f"token_bias_{name}") for name in ("inputs", "targets")]
-        recomputes = self.task.backbone.block_options["remat"]
+        recomputes = self.task.backbone.block_options.remat
         if recomputes and any(bias is not None for bias in biases):
             raise ValueError(
                 "A token bias cannot be combined with remat=True: the gradient would recompute "

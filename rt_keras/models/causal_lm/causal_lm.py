@@ -6,8 +6,8 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.layers.block_layers import normalized
 from rt_keras.layers.head_options import positive_int_or_none
-from rt_keras.layers.normalization import normalized
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.causal_lm.causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,

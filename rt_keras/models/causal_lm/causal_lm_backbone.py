@@ -4,11 +4,20 @@ import functools
 
 import keras
 
+from rt_keras.layers import Dropout
 from rt_keras.layers.document_caches import read_documents
+from rt_keras.layers.head_options import positive_int
+from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.documents import have_documents, segments_of
 from rt_keras.models.generation import check_positions
 from rt_keras.models.left_padding import call_from_first_tokens
+from rt_keras.models.transformer_blocks import (
+    BlockOptions,
+    groups_of_blocks,
+    make_blocks,
+    make_final_norm,
+)
 from rt_keras.ops.documents import number_documents, positions_in_documents
 
 
@@ -51,9 +60,11 @@ class RoutingTransformerBackbone(DecoderBackbone):
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
-            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
-            `name`.
+        key_dim, value_dim, activation, normalize_first, feed_forward, normalization, dropout,
+            attention_dropout, activation_dropout, shift_tokens, attention_bias, feed_forward_bias,
+            use_head_dense, layer_norm_epsilon, kernel_initializer, conv_kernel_size, remat: options
+            of all blocks; see `rt_keras.layers.TransformerBlock`.
+        **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
@@ -105,10 +116,73 @@ class RoutingTransformerBackbone(DecoderBackbone):
         max_sequence_length=None,
         sinusoidal_positions=False,
         dtype=None,
+        *,
+        key_dim=None,
+        value_dim=None,
+        activation="geglu",
+        normalize_first=True,
+        feed_forward=None,
+        normalization="layer_norm",
+        dropout=0.0,
+        attention_dropout=None,
+        activation_dropout=None,
+        shift_tokens=False,
+        attention_bias=True,
+        feed_forward_bias=True,
+        use_head_dense=False,
+        layer_norm_epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
+        conv_kernel_size=None,
+        remat=False,
         **kwargs,
     ):
+        # === Config ===
+        self.vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        self.num_layers = positive_int("num_layers", num_layers)
+        self.hidden_dim = hidden_dim
+        self.embedding_dim = embedding_dim
+        self.tie_embeddings = tie_embeddings
+        self.max_sequence_length = max_sequence_length
+        self.block_options = options = BlockOptions(
+            intermediate_dim=intermediate_dim,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            activation=activation,
+            normalize_first=normalize_first,
+            feed_forward=feed_forward,
+            normalization=normalization,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            shift_tokens=shift_tokens,
+            attention_bias=attention_bias,
+            feed_forward_bias=feed_forward_bias,
+            use_head_dense=use_head_dense,
+            layer_norm_epsilon=layer_norm_epsilon,
+            kernel_initializer=kernel_initializer,
+            conv_kernel_size=conv_kernel_size,
+            remat=remat,
+        )
+
         # === Layers ===
-        self._make_layers(locals())
+        self.embedding = RoutingTransformerEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embedding_dim=embedding_dim,
+            max_sequence_length=max_sequence_length,
+            sinusoidal_positions=sinusoidal_positions,
+            embedding_dropout=embedding_dropout,
+            token_dropout=token_dropout,
+            kernel_initializer=kernel_initializer,
+            dtype=dtype,
+            name="embedding",
+        )
+        self.input_dropout = Dropout(dropout, dtype=dtype, name="input_dropout")
+        self.transformer_blocks = make_blocks(
+            options, groups_of_blocks(head_groups, num_layers), dtype, "transformer_block"
+        )
+        self.layer_norm = make_final_norm(options, dtype, "layer_norm")
+        options.refuse_unused()
 
         # === Functional Model ===
         inputs = {
@@ -216,6 +290,9 @@ class RoutingTransformerBackbone(DecoderBackbone):
         """
         x = self.embedding(token_ids, training=False, start=position)
         return self._call_blocks_in_place(x, cache, position)
+
+    def get_config(self):
+        return {**super().get_config(), "tie_embeddings": self.tie_embeddings}
 
     @property
     def token_embedding(self):

@@ -6,12 +6,11 @@ import tensorflow as tf
 
 from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_options import positive_int, positive_int_or_none
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.ops.blocks import places_of_rows, size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
+class RoutingTransformerEmbedding(keras.layers.Layer):
     """Embeds tokens in the width of the blocks and adds positions.
 
     ```
@@ -68,12 +67,14 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.keep_arguments(locals())
-        positive_int("vocabulary_size", vocabulary_size)
-        positive_int("hidden_dim", hidden_dim)
-        for name in ("embedding_dim", "max_sequence_length"):
-            positive_int_or_none(name, getattr(self, name))
+        self.vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        self.hidden_dim = positive_int("hidden_dim", hidden_dim)
+        self.embedding_dim = positive_int_or_none("embedding_dim", embedding_dim)
+        self.max_sequence_length = positive_int_or_none("max_sequence_length", max_sequence_length)
+        self.sinusoidal_positions = sinusoidal_positions
+        self.embedding_dropout = embedding_dropout
+        self.token_dropout = token_dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         # Small, so that logits start small if the output shares these weights.
         initializer = keras.initializers.RandomNormal(stddev=(embedding_dim or hidden_dim) ** -0.5)
         if embedding_dim is not None:
@@ -129,3 +130,20 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
     def compute_output_spec(self, inputs, training=None, start=0, positions=None):
         # Also of arrays, whose shapes Keras does not pass on.
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), self.compute_dtype)
+
+    @property
+    def arguments(self):
+        """The arguments of the constructor for `get_config`, which a backbone also has."""
+        return {
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "embedding_dim": self.embedding_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "sinusoidal_positions": self.sinusoidal_positions,
+            "embedding_dropout": self.embedding_dropout,
+            "token_dropout": self.token_dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+    def get_config(self):
+        return {**super().get_config(), **self.arguments}

@@ -4,11 +4,15 @@ import math
 
 import keras
 
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers import Dropout
+from rt_keras.layers.head_options import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
-from rt_keras.models.image.image_embedding import (
-    RoutingTransformerImageEmbedding,
-    sides,
+from rt_keras.models.image.image_embedding import RoutingTransformerImageEmbedding, sides
+from rt_keras.models.transformer_blocks import (
+    BlockOptions,
+    groups_of_blocks,
+    make_blocks,
+    make_final_norm,
 )
 
 
@@ -44,9 +48,11 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         num_classes: int, number of classes of images. Defaults to None, for images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
-            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
-            `name`.
+        key_dim, value_dim, activation, normalize_first, feed_forward, normalization, dropout,
+            attention_dropout, activation_dropout, shift_tokens, attention_bias, feed_forward_bias,
+            use_head_dense, layer_norm_epsilon, kernel_initializer, conv_kernel_size, remat: options
+            of all blocks; see `rt_keras.layers.TransformerBlock`.
+        **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and with
@@ -78,7 +84,6 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
     """
 
     kind = "image_lm"
-    _embedding_cls = RoutingTransformerImageEmbedding
 
     def __init__(
         self,
@@ -92,17 +97,76 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         num_classes=None,
         position_embedding=True,
         dtype=None,
+        *,
+        key_dim=None,
+        value_dim=None,
+        activation="geglu",
+        normalize_first=True,
+        feed_forward=None,
+        normalization="layer_norm",
+        dropout=0.0,
+        attention_dropout=None,
+        activation_dropout=None,
+        shift_tokens=False,
+        attention_bias=True,
+        feed_forward_bias=True,
+        use_head_dense=False,
+        layer_norm_epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
+        conv_kernel_size=None,
+        remat=False,
         **kwargs,
     ):
-        positive_int("vocabulary_size", vocabulary_size)
-        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
-        _check_shapes(image_shape, block_shape)
+        # === Config ===
+        self.vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        self.num_layers = positive_int("num_layers", num_layers)
+        self.hidden_dim = hidden_dim
+        self.image_shape = tuple(image_shape)
+        self.block_shape = tuple(block_shape)
+        self.num_classes = num_classes
+        _check_shapes(self.image_shape, self.block_shape)
+        self.block_options = options = BlockOptions(
+            intermediate_dim=intermediate_dim,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            activation=activation,
+            normalize_first=normalize_first,
+            feed_forward=feed_forward,
+            normalization=normalization,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            shift_tokens=shift_tokens,
+            attention_bias=attention_bias,
+            feed_forward_bias=feed_forward_bias,
+            use_head_dense=use_head_dense,
+            layer_norm_epsilon=layer_norm_epsilon,
+            kernel_initializer=kernel_initializer,
+            conv_kernel_size=conv_kernel_size,
+            remat=remat,
+        )
 
         # === Layers ===
-        self._make_layers(locals())
+        self.embedding = RoutingTransformerImageEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            self.image_shape,
+            self.block_shape,
+            num_classes=num_classes,
+            position_embedding=position_embedding,
+            kernel_initializer=kernel_initializer,
+            dtype=dtype,
+            name="embedding",
+        )
+        self.input_dropout = Dropout(dropout, dtype=dtype, name="input_dropout")
+        self.transformer_blocks = make_blocks(
+            options, groups_of_blocks(head_groups, num_layers), dtype, "transformer_block"
+        )
+        self.layer_norm = make_final_norm(options, dtype, "layer_norm")
+        options.refuse_unused()
 
         # === Functional Model ===
-        inputs = {"images": keras.Input(image_shape, dtype="int32", name="images")}
+        inputs = {"images": keras.Input(self.image_shape, dtype="int32", name="images")}
         if num_classes is not None:
             inputs["labels"] = keras.Input((), dtype="int32", name="labels")
         embedded = self.embedding(inputs["images"], labels=inputs.get("labels"))

@@ -4,12 +4,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.ops.blocks import from_blocks, size, to_blocks
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
+class RoutingTransformerImageEmbedding(keras.layers.Layer):
     """Embeds the previous value of each position, in the order of the blocks, and the position.
 
     ```
@@ -57,9 +56,13 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
-        kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.keep_arguments(locals())
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.image_shape = tuple(image_shape)
+        self.block_shape = tuple(block_shape)
+        self.num_classes = num_classes
+        self.position_embedding = position_embedding
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         channels = self.image_shape[2]
         self.channel_embedding = self._embedding(
             "channel_embedding", vocabulary_size * channels, hidden_dim
@@ -144,6 +147,22 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         length = self.image_shape[0] * self.image_shape[1] * self.image_shape[2]
         shape = (inputs.shape[0], length, self.hidden_dim)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    @property
+    def arguments(self):
+        """The arguments of the constructor for `get_config`, which a backbone also has."""
+        return {
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "image_shape": self.image_shape,
+            "block_shape": self.block_shape,
+            "num_classes": self.num_classes,
+            "position_embedding": self.position_embedding,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+    def get_config(self):
+        return {**super().get_config(), **self.arguments}
 
 
 def sides(image_shape, block_shape):

@@ -3,17 +3,16 @@
 import keras
 
 from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
-from rt_keras.layers.head_group import positive_int
-from rt_keras.layers.normalization import normalized
-from rt_keras.layers.transformer_block import refuse_unused
+from rt_keras.layers.block_layers import normalized
+from rt_keras.layers.head_options import positive_int
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
+from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.transformer_blocks import (
-    config_of_groups,
+    BlockOptions,
     groups_of_blocks,
     make_blocks,
     make_final_norm,
-    take_block_options,
 )
 
 
@@ -61,9 +60,11 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
-            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
-            `name`.
+        key_dim, value_dim, activation, normalize_first, feed_forward, normalization, dropout,
+            attention_dropout, activation_dropout, shift_tokens, attention_bias, feed_forward_bias,
+            use_head_dense, layer_norm_epsilon, kernel_initializer, conv_kernel_size, remat: options
+            of all blocks; see `rt_keras.layers.TransformerBlock`.
+        **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`;
@@ -132,17 +133,54 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         max_sequence_length=None,
         sinusoidal_positions=False,
         dtype=None,
+        *,
+        key_dim=None,
+        value_dim=None,
+        activation="geglu",
+        normalize_first=True,
+        feed_forward=None,
+        normalization="layer_norm",
+        dropout=0.0,
+        attention_dropout=None,
+        activation_dropout=None,
+        shift_tokens=False,
+        attention_bias=True,
+        feed_forward_bias=True,
+        use_head_dense=False,
+        layer_norm_epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
+        conv_kernel_size=None,
+        remat=False,
         **kwargs,
     ):
-        self.keep_arguments(locals(), leave=["encoder_input_dropout", *self.attention_of_groups])
-        self.block_options = block_options = take_block_options(kwargs)
-        positive_int("num_encoder_layers", num_encoder_layers)
-        positive_int("num_layers", num_layers)
-        encoder_groups = groups_of_blocks(
-            encoder_head_groups, num_encoder_layers, "encoder_head_groups"
+        # === Config ===
+        self.vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        self.num_layers = positive_int("num_layers", num_layers)
+        self.hidden_dim = hidden_dim
+        self.num_encoder_layers = positive_int("num_encoder_layers", num_encoder_layers)
+        self.embedding_dim = embedding_dim
+        self.tie_embeddings = tie_embeddings
+        self.max_sequence_length = max_sequence_length
+        self.block_options = options = BlockOptions(
+            intermediate_dim=intermediate_dim,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            activation=activation,
+            normalize_first=normalize_first,
+            feed_forward=feed_forward,
+            normalization=normalization,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            shift_tokens=shift_tokens,
+            attention_bias=attention_bias,
+            feed_forward_bias=feed_forward_bias,
+            use_head_dense=use_head_dense,
+            layer_norm_epsilon=layer_norm_epsilon,
+            kernel_initializer=kernel_initializer,
+            conv_kernel_size=conv_kernel_size,
+            remat=remat,
         )
-        decoder_groups = groups_of_blocks(head_groups, num_layers)
-        cross_groups = groups_of_blocks(cross_head_groups, num_layers, "cross_head_groups")
 
         # === Layers ===
         self.encoder_token_embedding = keras.layers.Embedding(
@@ -158,16 +196,33 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         self.encoder_positions = None
         if sinusoidal_positions:
             self.encoder_positions = SinusoidalPositions(dtype=dtype, name="encoder_positions")
-        self.embedding = self._make_embedding(dtype)
-        self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
-        blocks = (intermediate_dim, block_options, dtype)
-        self.encoder_blocks = make_blocks(encoder_groups, *blocks, "encoder_block")
-        self.transformer_blocks = make_blocks(
-            decoder_groups, *blocks, "transformer_block", cross_groups
+        self.embedding = RoutingTransformerEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embedding_dim=embedding_dim,
+            max_sequence_length=max_sequence_length,
+            sinusoidal_positions=sinusoidal_positions,
+            embedding_dropout=embedding_dropout,
+            token_dropout=token_dropout,
+            kernel_initializer=kernel_initializer,
+            dtype=dtype,
+            name="embedding",
         )
-        self.encoder_layer_norm = make_final_norm(block_options, dtype, "encoder_layer_norm")
-        self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
-        refuse_unused({**block_options, "intermediate_dim": intermediate_dim})
+        self.input_dropout = Dropout(dropout, dtype=dtype, name="input_dropout")
+        encoder_groups = groups_of_blocks(
+            encoder_head_groups, num_encoder_layers, "encoder_head_groups"
+        )
+        self.encoder_blocks = make_blocks(options, encoder_groups, dtype, "encoder_block")
+        self.transformer_blocks = make_blocks(
+            options,
+            groups_of_blocks(head_groups, num_layers),
+            dtype,
+            "transformer_block",
+            groups_of_blocks(cross_head_groups, num_layers, "cross_head_groups"),
+        )
+        self.encoder_layer_norm = make_final_norm(options, dtype, "encoder_layer_norm")
+        self.layer_norm = make_final_norm(options, dtype, "layer_norm")
+        options.refuse_unused()
 
         # === Functional Model ===
         sides = ("encoder", "decoder")
@@ -321,9 +376,13 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         return self._call_blocks_in_place(x, cache, position, cross_caches)
 
     def get_config(self):
+        encoder_groups = [block.attention.head_groups for block in self.encoder_blocks]
+        cross_groups = [block.cross_attention.head_groups for block in self.transformer_blocks]
         return {
             **super().get_config(),
-            "encoder_head_groups": config_of_groups(self.encoder_blocks),
-            "cross_head_groups": config_of_groups(self.transformer_blocks, "cross_attention"),
+            "num_encoder_layers": self.num_encoder_layers,
+            "encoder_head_groups": keras.saving.serialize_keras_object(encoder_groups),
+            "cross_head_groups": keras.saving.serialize_keras_object(cross_groups),
             "encoder_input_dropout": self.encoder_input_dropout.rate,
+            "tie_embeddings": self.tie_embeddings,
         }

@@ -2,8 +2,16 @@
 
 import keras
 
+from rt_keras.layers import Dropout
+from rt_keras.layers.head_options import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.speech.speech_embedding import RoutingTransformerSpeechEmbedding
+from rt_keras.models.transformer_blocks import (
+    BlockOptions,
+    groups_of_blocks,
+    make_blocks,
+    make_final_norm,
+)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -35,9 +43,11 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
         frequency_masks, frequency_mask_width, time_masks, time_mask_width: see
             `rt_keras.layers.SpecAugment`. By default, there are no masks.
         dtype: dtype policy. Defaults to Keras's global policy.
-        **kwargs: options of all blocks, such as `dropout`, `feed_forward` and `normalization`; see
-            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
-            `name`.
+        key_dim, value_dim, activation, normalize_first, feed_forward, normalization, dropout,
+            attention_dropout, activation_dropout, shift_tokens, attention_bias, feed_forward_bias,
+            use_head_dense, layer_norm_epsilon, kernel_initializer, conv_kernel_size, remat: options
+            of all blocks; see `rt_keras.layers.TransformerBlock`.
+        **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "features", `[batch, frames, num_mel_bins]`; and "padding_mask", bool
@@ -68,7 +78,6 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
 
     kind = "ctc"
     attention_of_groups = {"head_groups": "encoder"}
-    _embedding_cls = RoutingTransformerSpeechEmbedding
 
     def __init__(
         self,
@@ -84,10 +93,71 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
         time_masks=0,
         time_mask_width=100,
         dtype=None,
+        *,
+        key_dim=None,
+        value_dim=None,
+        activation="geglu",
+        normalize_first=True,
+        feed_forward=None,
+        normalization="layer_norm",
+        dropout=0.0,
+        attention_dropout=None,
+        activation_dropout=None,
+        shift_tokens=False,
+        attention_bias=True,
+        feed_forward_bias=True,
+        use_head_dense=False,
+        layer_norm_epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
+        conv_kernel_size=None,
+        remat=False,
         **kwargs,
     ):
+        # === Config ===
+        self.vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        self.num_layers = positive_int("num_layers", num_layers)
+        self.hidden_dim = hidden_dim
+        self.num_mel_bins = num_mel_bins
+        self.block_options = options = BlockOptions(
+            intermediate_dim=intermediate_dim,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            activation=activation,
+            normalize_first=normalize_first,
+            feed_forward=feed_forward,
+            normalization=normalization,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            shift_tokens=shift_tokens,
+            attention_bias=attention_bias,
+            feed_forward_bias=feed_forward_bias,
+            use_head_dense=use_head_dense,
+            layer_norm_epsilon=layer_norm_epsilon,
+            kernel_initializer=kernel_initializer,
+            conv_kernel_size=conv_kernel_size,
+            remat=remat,
+        )
+
         # === Layers ===
-        self._make_layers(locals())
+        self.embedding = RoutingTransformerSpeechEmbedding(
+            hidden_dim,
+            num_mel_bins,
+            sinusoidal_positions=sinusoidal_positions,
+            frequency_masks=frequency_masks,
+            frequency_mask_width=frequency_mask_width,
+            time_masks=time_masks,
+            time_mask_width=time_mask_width,
+            kernel_initializer=kernel_initializer,
+            dtype=dtype,
+            name="embedding",
+        )
+        self.input_dropout = Dropout(dropout, dtype=dtype, name="input_dropout")
+        self.transformer_blocks = make_blocks(
+            options, groups_of_blocks(head_groups, num_layers), dtype, "transformer_block"
+        )
+        self.layer_norm = make_final_norm(options, dtype, "layer_norm")
+        options.refuse_unused()
 
         # === Functional Model ===
         inputs = {

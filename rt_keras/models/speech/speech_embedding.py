@@ -5,14 +5,13 @@ import tensorflow as tf
 
 from rt_keras.layers import SinusoidalPositions, SpecAugment
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.kept_arguments import KeptArguments
 
 # Frames in a position.
 SUBSAMPLING = 4
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSpeechEmbedding(KeptArguments, keras.layers.Layer):
+class RoutingTransformerSpeechEmbedding(keras.layers.Layer):
     """Embeds frames in the width of the blocks, four frames a position.
 
     ```
@@ -65,10 +64,14 @@ class RoutingTransformerSpeechEmbedding(KeptArguments, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.keep_arguments(locals())
-        positive_int("hidden_dim", hidden_dim)
-        positive_int("num_mel_bins", num_mel_bins)
+        self.hidden_dim = positive_int("hidden_dim", hidden_dim)
+        self.num_mel_bins = positive_int("num_mel_bins", num_mel_bins)
+        self.sinusoidal_positions = sinusoidal_positions
+        self.frequency_masks = frequency_masks
+        self.frequency_mask_width = frequency_mask_width
+        self.time_masks = time_masks
+        self.time_mask_width = time_mask_width
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         options = {"dtype": self.dtype_policy}
         self.spec_augment = SpecAugment(
             frequency_masks, frequency_mask_width, time_masks, time_mask_width, **options
@@ -105,3 +108,20 @@ class RoutingTransformerSpeechEmbedding(KeptArguments, keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
         batch, frames = inputs_shape[:2]
         return batch, None if frames is None else -(-frames // SUBSAMPLING), self.hidden_dim
+
+    @property
+    def arguments(self):
+        """The arguments of the constructor for `get_config`, which a backbone also has."""
+        return {
+            "hidden_dim": self.hidden_dim,
+            "num_mel_bins": self.num_mel_bins,
+            "sinusoidal_positions": self.sinusoidal_positions,
+            "frequency_masks": self.frequency_masks,
+            "frequency_mask_width": self.frequency_mask_width,
+            "time_masks": self.time_masks,
+            "time_mask_width": self.time_mask_width,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+    def get_config(self):
+        return {**super().get_config(), **self.arguments}
