@@ -160,7 +160,7 @@ def test_logits_of_one_position_at_a_time(changes):
     tokens = checks.random_tokens(2, 16)
     expected = model(checks.inputs(tokens))
     # Sines are computed in float32.
-    tolerance = 1e-6 if model.backbone.sinusoidal_positions else 1e-10
+    tolerance = 1e-6 if model.backbone.embedding.sinusoidal_positions else 1e-10
     checks.same(decoded(model, tokens, 9), expected[:, 9:], tolerance)
 
 

@@ -76,7 +76,7 @@ def test_a_section_makes_a_backbone():
     )
     backbone = RoutingTransformerSpeechBackbone.from_section(model, vocabulary_size=9)
     assert len(backbone.transformer_blocks) == 3 and backbone.vocabulary_size == 9
-    assert backbone.num_mel_bins == 5 and backbone.time_masks == 2
+    assert backbone.num_mel_bins == 5 and backbone.embedding.time_masks == 2
     assert backbone.embedding.positions is not None
     # As in the encoder of an encoder-decoder, keys are separate from queries.
     assert not any(block.attention.head_groups[0].share_qk for block in backbone.transformer_blocks)
