@@ -166,7 +166,7 @@ def test_data_sets_and_drawing_name_their_extras(monkeypatch, tmp_path):
     loaded = [name for name in sys.modules if name.partition(".")[0] in OF_EXTRAS]
     for name in (*OF_EXTRAS, *loaded):
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("tfds_sets", "text_folder", "pairs_folder"):
+    for name in ("text_folder", "pairs_folder"):
         monkeypatch.delitem(sys.modules, f"rt_keras.data.{name}", raising=False)
         with pytest.raises(ModuleNotFoundError, match="Reading data sets needs the extra `train`"):
             importlib.import_module(f"rt_keras.data.{name}")

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.drawing import drawing
+from rt_keras.analysis.drawing import drawing
 from rt_keras.ops import full_attention, local_attention, nearest_attention, nearest_centroid
 from rt_keras.ops.nearest.assign import normalize
 

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 from routing_picture import COLORS
 
+from rt_keras.analysis.drawing import drawing
 from rt_keras.callbacks.centroid_rules import mean_update
-from rt_keras.drawing import drawing
 from rt_keras.ops import nearest_attention, nearest_centroid
 from rt_keras.ops.nearest.assign import cluster_statistics, normalize
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.drawing import drawing
+from rt_keras.analysis.drawing import drawing
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.models.generation import start_tokens
 

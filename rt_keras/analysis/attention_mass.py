@@ -5,14 +5,14 @@ import textwrap
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.drawing import drawing
+from rt_keras.analysis.drawing import drawing
+from rt_keras.data.tables import grouped, table
 from rt_keras.layers import Heads
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.models.adapted.default_heads import FIRST_TOKENS, LOOK_BACK, SEGMENT_SIZE
 from rt_keras.ops.blocks import repeat_heads
-from rt_keras.tables import grouped, table
 
 # Keys in a block.
 BLOCK_SIZE = 8

@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import progress
+from rt_keras.data import progress
 from rt_keras.data.batches import check_at_least_one
+from rt_keras.data.tables import table
 from rt_keras.models.chunked_loss import positions_at_once
-from rt_keras.tables import table
 
 # Differences of log-probabilities up to this are rounding errors.
 TOLERANCE = 1e-3

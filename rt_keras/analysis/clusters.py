@@ -3,14 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import progress
 from rt_keras.analysis.attention_map import readable, text_of
+from rt_keras.analysis.drawing import drawing
 from rt_keras.callbacks.centroid_ema import cluster_use
-from rt_keras.data import ByteTokenizer
-from rt_keras.drawing import drawing
+from rt_keras.data import ByteTokenizer, progress
+from rt_keras.data.tables import grouped, table
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.centroids import heads_with_centroids
-from rt_keras.tables import grouped, table
 
 # Tokens that occur less often in a cluster are not characteristic of it.
 LEAST_COUNT = 3

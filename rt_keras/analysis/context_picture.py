@@ -1,6 +1,6 @@
 """Draws bits per byte by number of previous tokens."""
 
-from rt_keras.drawing import drawing
+from rt_keras.analysis.drawing import drawing
 
 # Means of fewer tokens are too noisy.
 LEAST_TOKENS = 512

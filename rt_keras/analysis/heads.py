@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 
-from rt_keras import progress
+from rt_keras.data import progress
+from rt_keras.data.tables import table
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_divergence import head_divergences, pairs_by_kind
-from rt_keras.tables import table
 
 
 def measure(model, batches, verbose=0):

@@ -59,7 +59,7 @@ def main(args):
     figures = []
     for settings in wanted:
         runs.say(f"{settings['name']}, seed {settings['seed']}")
-        figure = runs.alone("rt_keras.benchmarks.compare:train", settings, args.output)
+        figure = runs.alone(train, settings, args.output)
         figures.append({"settings": settings, **figure})
     result = {"benchmark": "compare", "machine": machine.describe(), "figures": figures}
     write_json(Path(args.output, "figures.json"), result)
@@ -111,13 +111,11 @@ def train(settings, output):
     name = re.sub(r"[^\w.=-]+", "-", settings["name"])
     folder = Path(output, f"{name}-{settings['seed']}")
     trained = run.train(config, folder, resume="auto")
-    experiment, model = Experiment(config), load_model(folder)
+    experiment = Experiment(config)
     examples = experiment.load_split(settings["split"])
-    scores = evaluation.evaluate(model, examples, config.data.batch_size)
-    task = experiment.task
     return {
-        "scores": scores,
-        "formats": dict([*task.text_units, *task.units]),
+        "scores": evaluation.evaluate(load_model(folder), examples, config.data.batch_size),
+        "formats": dict([*experiment.task.text_units, *experiment.task.units]),
         "parameters": trained["parameters"],
         "tokens_per_second": trained["tokens_per_second"] or None,
     }
@@ -143,7 +141,6 @@ def table(figures):
 
 
 def _cell(values, spec):
-    mean = runs.mean(values)
-    if mean is None:
-        return ""
-    return f"{mean:{spec}}" + (f" ± {runs.spread(values):{spec}}" if len(values) > 1 else "")
+    """Returns the mean of values and, of several, their deviation; nothing if one is missing."""
+    numbers = [runs.mean(values), runs.spread(values) if None not in values else None]
+    return " ± ".join(f"{x:{spec}}" for x in numbers if x is not None)

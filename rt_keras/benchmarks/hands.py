@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from rt_keras.benchmarks import machine, runs
+from rt_keras.data.tables import table
 from rt_keras.options import add_integers, add_language_model, add_options, check_at_least_one
-from rt_keras.tables import table
 
 CONTENDERS = ("keras_hub", "adapt")
 TASKS = ("generate", "fit_lora", "fit_all", "export")
@@ -87,7 +87,7 @@ def _measure(model, settings):
     task, length, kind = (settings[name] for name in ("task", "length", "kind"))
     where = f"{task} of {kind}" + (f", {length:,} tokens" if length else "")
     cell = model, task, length, kind, time.time()
-    return runs.attempt(where, "rt_keras.benchmarks.hands:measure", *cell)
+    return runs.attempt(where, measure, *cell)
 
 
 def report(figures):
@@ -133,12 +133,12 @@ def measure(model, task, length, kind, began):
     loaded = load(model, kind)
     seconds = time.time() - began
     if task == "generate":
-        found = generation(loaded, length)
+        waits = generation(loaded, length)
     elif task == "export":
-        found = export(loaded)
+        waits = export(loaded)
     else:
-        found = training(loaded, length, lora=task == "fit_lora")
-    return {"machine": machine.describe(), "waits": {"load": seconds, **found}}
+        waits = training(loaded, length, lora=task == "fit_lora")
+    return {"machine": machine.describe(), "waits": {"load": seconds, **waits}}
 
 
 def load(model, kind):
@@ -235,8 +235,8 @@ def export(model):
     with tempfile.TemporaryDirectory() as folder:
         seconds, path = runs.timed(export_saved_model, model, folder)
         size = (path / "saved_model.pb").stat().st_size / 1e6
-        found = runs.alone("rt_keras.benchmarks.hands:answers", str(path), time.time())
-    return {"export": seconds, "graph_megabytes": size, **found}
+        waits = runs.alone(answers, str(path), time.time())
+    return {"export": seconds, "graph_megabytes": size, **waits}
 
 
 def answers(path, began):

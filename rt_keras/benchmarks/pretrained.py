@@ -9,14 +9,15 @@ example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --le
 --json pretrained.json
 """
 
-# `pretrained_measure.py` has the heads, and measures a cell of the table.
+# `pretrained_kinds.py` names the heads; `pretrained_measure.py` measures a cell of the table.
 
 import functools
 import itertools
 from pathlib import Path
 
-from rt_keras import config_files
 from rt_keras.benchmarks import runs
+from rt_keras.benchmarks.pretrained_kinds import KINDS, parse
+from rt_keras.data.tables import table_of
 from rt_keras.files import sum_of_file
 from rt_keras.options import (
     add_integers,
@@ -25,17 +26,7 @@ from rt_keras.options import (
     check_range,
     check_text_files,
 )
-from rt_keras.tables import table_of
 
-KINDS = {
-    "keras_hub": "the model as KerasHub computes it",
-    "full": "every key, in blocks",
-    "window": "a window",
-    "window_first": "a window and the first tokens",
-    "blocks": "also the blocks of neighboring keys with the best scores",
-    "content_blocks": "also the blocks of similar keys with the best scores",
-}
-WITH_BLOCKS = ("blocks", "content_blocks")
 # Minimum number of tokens of a sequence, which must fit the needle and the question.
 LEAST = 128
 
@@ -56,12 +47,11 @@ def add_arguments(parser):
     add_options(parser, {"--kinds NAME": meaning}, nargs="+", default=tuple(KINDS))
     meaning = "numbers that the model looks for, each in a separate sequence; 0 is faster"
     add_integers(parser, {"needles": (5, meaning)})
-    parser.add_argument(
-        "--losses-only",
-        action="store_true",
-        help="only measure the losses and the keys that queries see, which is several times as "
-        "fast, and correct on a busy machine",
+    meaning = (
+        "only measure the losses and the keys that queries see, which is several times as fast, "
+        "and correct on a busy machine"
     )
+    parser.add_argument("--losses-only", action="store_true", help=meaning)
 
 
 def main(args):
@@ -104,10 +94,11 @@ def main(args):
 
 def _measure(args, settings):
     """Measures a cell in its own process; returns None if memory ran out."""
-    where = f"{settings['kind']} at {settings['length']:,} tokens"
-    texts, cell = (args.text, args.other or args.text), (settings["kind"], settings["length"])
-    arguments = args.model, *texts, *cell, args.needles, args.losses_only
-    return runs.attempt(where, "rt_keras.benchmarks.pretrained_measure:measure", *arguments)
+    from rt_keras.benchmarks.pretrained_measure import measure
+
+    kind, length = settings["kind"], settings["length"]
+    cell = args.text, args.other or args.text, kind, length, args.needles, args.losses_only
+    return runs.attempt(f"{kind} at {length:,} tokens", measure, args.model, *cell)
 
 
 def _settings(args):
@@ -126,36 +117,6 @@ def check(args):
     runs.check_language_model(args)
     for kind in args.kinds:
         parse(kind)
-
-
-def parse(name):
-    """Returns the kind in a name, and the options of its blocks.
-
-    Args:
-        name: string, a kind and its options after colons, such as "blocks:block_size=8".
-
-    Returns:
-        Tuple of a string and a dictionary.
-
-    Raises:
-        ValueError: if the kind does not exist or does not have these options.
-
-    >>> parse("blocks:block_size=8")
-    ('blocks', {'block_size': 8})
-    """
-    from rt_keras.layers.key_sets import SelectedBlocks
-    from rt_keras.layers.key_sets.key_set import options_of
-
-    kind, *assignments = name.split(":")
-    if kind not in KINDS:
-        raise ValueError(f"--kinds must be among {', '.join(KINDS)}. Received: {name}")
-    options, known = dict(map(config_files.parse_assignment, assignments)), []
-    if kind in WITH_BLOCKS:
-        known = [field.name for field in options_of(SelectedBlocks) if field.name != "by_content"]
-    for option in options.keys() - set(known):
-        known = ", ".join(known) or "none"
-        raise ValueError(f"--kinds {kind} has the options {known}. Received: {option}")
-    return kind, options
 
 
 def report(figures):

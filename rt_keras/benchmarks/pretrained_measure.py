@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.benchmarks.machine import describe, resident, resident_peak
-from rt_keras.benchmarks.pretrained import WITH_BLOCKS, parse
+from rt_keras.benchmarks.pretrained_kinds import WITH_BLOCKS, parse
 from rt_keras.benchmarks.runs import timed
 from rt_keras.data.text_tokens import first_tokens_of
 from rt_keras.keras_internals import build_cache
@@ -61,9 +61,10 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
     first, (hidden, _) = timed(reader.read, ids)
     peak = resident_peak()
     keys = keys_seen(kind, length, few=reader.few)
-    found = {"machine": describe(), "keys": keys, **losses_of(reader.losses(hidden, ids), length)}
+    losses = losses_of(reader.losses(hidden, ids), length)
+    losses = {"machine": describe(), "keys": keys, **losses}
     if losses_only:
-        return found
+        return losses
     at_depths, seconds = [], []
     # Without needles, the time is measured too.
     repeats = max(needles, 1)
@@ -75,7 +76,7 @@ def measure(model, text, other, kind, length, needles=5, losses_only=False):
         best = np.argmax(reader.logits(hidden[-answer - 1 : -1]), axis=-1)
         at_depths.append(bool(np.all(best == ids[-answer:])))
     return {
-        **found,
+        **losses,
         "needles": sum(at_depths) / needles if needles else None,
         "needles_at_depths": at_depths[:needles],
         "seconds": statistics.median(seconds),
@@ -134,9 +135,8 @@ def needle(reader, hay, length, depth, seed):
         Tuple of the tokens, which end with the answer, and the number of tokens of the answer.
     """
     number = np.random.default_rng(seed).integers(10_000, 100_000)
-    sentence, question, answer = map(
-        reader.tokens, (SENTENCE.format(number), QUESTION, f" {number}")
-    )
+    texts = SENTENCE.format(number), QUESTION, f" {number}"
+    sentence, question, answer = map(reader.tokens, texts)
     rest = length - len(reader.start) - sum(map(len, (sentence, question, answer)))
     place = int(depth * rest)
     parts = [reader.start, hay[:place], sentence, hay[place:rest], question, answer]
@@ -267,12 +267,12 @@ class Reader:
 
     def losses(self, hidden, ids):
         """Returns the loss of each token except the first, in nats, given the previous tokens."""
-        found = [np.zeros(0)]
+        losses = [np.zeros(0)]
         for start in range(0, len(ids) - 1, LOGITS_AT_ONCE):
             labels = ids[start + 1 : start + 1 + LOGITS_AT_ONCE]
             logits = tf.cast(self.logits(hidden[start : start + len(labels)]), tf.float32)
-            found.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits).numpy())
-        return np.concatenate(found)
+            losses.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits).numpy())
+        return np.concatenate(losses)
 
     def write(self, cache, position, count):
         """Generates tokens after a sequence.
@@ -315,10 +315,9 @@ class Adapted(Reader):
 
     def read(self, ids):
         if self.model.backbone.reads_chunks:
-            counts, room = np.array([len(ids)]), len(ids) + ROOM
-            cache, hidden, _ = self.model._read_prompts(
-                ids[None], counts, None, room, verbose=0, with_hidden=True
-            )
+            count = len(ids)
+            prompts = ids[None], np.array([count]), None, count + ROOM
+            cache, hidden, _ = self.model._read_prompts(*prompts, verbose=0, with_hidden=True)
             return hidden[0], cache
         inputs = {"token_ids": tf.constant(ids[None])}
         inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])

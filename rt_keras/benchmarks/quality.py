@@ -13,12 +13,10 @@ import statistics
 
 from rt_keras.benchmarks import runs
 from rt_keras.benchmarks.quality_heads import KINDS, POSITIONS
+from rt_keras.benchmarks.quality_tasks import TASKS, TESTS
+from rt_keras.data.tables import table_of
 from rt_keras.options import add_integers, add_options, check_at_least_one
-from rt_keras.tables import table_of
 
-NAMES = ("recall", "mqar", "text")
-# Number of tests during a training.
-TESTS = 20
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
 INTEGERS = {
     "steps": (1000, f"number of training steps, a multiple of {TESTS}, the number of tests"),
@@ -39,19 +37,14 @@ DERIVED = {
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    runs.add_names(parser, "tasks", NAMES, ("recall",))
+    runs.add_names(parser, "tasks", TASKS, ("recall",))
     runs.add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
     runs.add_seeds(parser)
     add_integers(parser, INTEGERS)
     add_options(parser, DERIVED, type=int)
     add_options(parser, {"--learning-rate": "peak rate (default: 0.002)"}, type=float, default=2e-3)
-    parser.add_argument(
-        "--positions",
-        choices=POSITIONS,
-        default="relative",
-        help="learned relative positions in windows, or sinusoidal embeddings of all positions "
-        "(default: %(default)s)",
-    )
+    meaning = "learned positions in windows, or sinusoidal embeddings (default: relative)"
+    parser.add_argument("--positions", choices=POSITIONS, default="relative", help=meaning)
     meaning = "folder of texts for the task text (default: the source of Python's standard library)"
     add_options(parser, {"--directory DIR": meaning})
 
@@ -72,24 +65,21 @@ def main(args):
         ValueError: if an option is out of range, or the file belongs to another benchmark.
     """
     check(args)
-    asked = itertools.product(args.tasks, range(args.seeds), args.kinds)
-    wanted = [run_settings(args, task, kind, seed) for task, seed, kind in dict.fromkeys(asked)]
+    cells = dict.fromkeys(itertools.product(args.tasks, range(args.seeds), args.kinds))
+    wanted = [run_settings(args, task, kind, seed) for task, seed, kind in cells]
     return runs.figures_of(args.json, "quality", wanted, train_alone, report)
 
 
 def check(args):
     """Raises a `ValueError` if an option is out of range."""
-    from rt_keras.benchmarks.quality_tasks import TASKS
-
     check_at_least_one(args, "seeds", "layers", "keys", "clusters", "batch")
     _check_multiple(args, "steps", TESTS, "the number of tests in a run, ")
     _check_multiple(args, "width", 8)
     if not args.learning_rate > 0:
         raise ValueError(f"--learning-rate must be above 0. Received: {args.learning_rate}")
     if args.directory is not None and "text" not in args.tasks:
-        raise ValueError(
-            f"--directory needs the task text. Received: --tasks {' '.join(args.tasks)}"
-        )
+        tasks = " ".join(args.tasks)
+        raise ValueError(f"--directory needs the task text. Received: --tasks {tasks}")
     for name in args.tasks:
         TASKS[name](args.length, args.directory)
 
@@ -113,8 +103,6 @@ def run_settings(args, task, kind, seed):
     Returns:
         A dictionary of JSON values; see `rt_keras.benchmarks.quality_training.train`.
     """
-    from rt_keras.benchmarks.quality_tasks import TASKS
-
     length = TASKS[task](args.length, args.directory).length
     keys = args.keys or max(8, length // 16)
     return {
@@ -132,7 +120,9 @@ def run_settings(args, task, kind, seed):
 
 def train_alone(settings):
     """Trains a model in a new process; see `rt_keras.benchmarks.quality_training.train`."""
-    return runs.alone("rt_keras.benchmarks.quality_training:train", settings)
+    from rt_keras.benchmarks.quality_training import train
+
+    return runs.alone(train, settings)
 
 
 def report(figures):
@@ -165,11 +155,11 @@ def task_report(figures):
         score: (".3f", lambda rows: runs.mean(row[score][-1] for row in rows)),
         "spread": (".3f", lambda rows: runs.spread(row[score][-1] for row in rows)),
     }
-    for name in figures[0]["groups"]:
-        columns[f"loss:\n{name}"] = (
-            ".3f",
-            lambda rows, name=name: runs.mean(row["groups"][name]["loss"] for row in rows),
-        )
+
+    def group_loss(name):
+        return lambda rows: runs.mean(row["groups"][name]["loss"] for row in rows)
+
+    columns |= {f"loss:\n{name}": (".3f", group_loss(name)) for name in figures[0]["groups"]}
     columns |= {
         "weights": (",", lambda rows: rows[0]["weights"]),
         "step\n(ms)": (",.0f", lambda rows: 1e3 * statistics.median(x["seconds"] for x in rows)),

@@ -1,17 +1,15 @@
 """The kinds of attention heads to compare.
 
-A kind is a function of the number of heads and of `Sizes`. It returns the head groups of one block.
+The functions below, of a number of heads and of `Sizes`, return the head groups of one block.
 Attention is causal. Queries of all kinds see about the same number of keys on average. For this,
 the window of a cluster is twice as long, since a query sees only the members before it, half of
 them on average. Clusters cover the sequence once if there are length / (2 keys) of them. Windows
 have learned relative positions and clusters have none, or else all kinds add the same sinusoidal
 positions to the embeddings.
-
-The kinds in `CONVOLVED` convolve queries, keys and values over 4 positions. Those in `FIRST` have
-another kind of heads in the first block; `heads_of_block` combines both.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -63,14 +61,9 @@ def local_routing(heads, sizes, **options):
     truncated.
     """
     size = block_size(sizes.keys - sizes.keys // 2)
-    own = {
-        "block_size": size,
-        "num_clusters": 4 * sizes.clusters,
-        "window_size": sizes.keys,
-        "max_relative_distance": sizes.distance(size),
-        "kernel_size": 1,
-    }
-    return [rt_keras.layers.LocalRoutingHeads(heads, **{**own, **options})]
+    options = {"num_clusters": 4 * sizes.clusters, "kernel_size": 1, **options}
+    options |= {"window_size": sizes.keys, "max_relative_distance": sizes.distance(size)}
+    return [rt_keras.layers.LocalRoutingHeads(heads, block_size=size, **options)]
 
 
 def selected_blocks(heads, sizes, by_content):
@@ -80,10 +73,8 @@ def selected_blocks(heads, sizes, by_content):
     segment = 2 ** round(math.log2(block_size(sizes.keys - far)))
     size = min(4, segment)
     window = rt_keras.layers.key_sets.Window(segment, max_relative_distance=sizes.distance(segment))
-    options = {"segment_size": segment, "by_content": by_content}
-    blocks = rt_keras.layers.key_sets.SelectedBlocks(
-        size, num_blocks=max(1, far // size), **options
-    )
+    options = {"num_blocks": max(1, far // size), "segment_size": segment, "by_content": by_content}
+    blocks = rt_keras.layers.key_sets.SelectedBlocks(size, **options)
     return [rt_keras.layers.Heads(heads, [window, blocks])]
 
 
@@ -116,64 +107,54 @@ def local_and_gated_delta(heads, sizes):
     return [*local(heads // 2, sizes), *gated_delta(heads // 2, sizes)]
 
 
-CONVOLVED_QUERY = partial(local_routing, kernel_size=4)
-KINDS = {
-    "full": full,
-    "local": local,
-    "local_and_nearest": local_and_nearest,
-    "local_routing": local_routing,
-    # Convolves routed queries with the three before them, the default of the layer.
-    "local_routing_convolution": CONVOLVED_QUERY,
-    # One cluster holds all positions, so a query sees its last positions twice.
-    "local_routing_one_cluster": partial(local_routing, num_clusters=1),
-    "local_routing_convolution_one_cluster": partial(CONVOLVED_QUERY, num_clusters=1),
-    # Blocks of 4 neighboring keys, and of 4 similar ones.
-    "blocks": partial(selected_blocks, by_content=False),
-    "content_blocks": partial(selected_blocks, by_content=True),
-    # The best blocks of previous queries, as `local_routing_convolution` has those of a cluster.
-    "routed_blocks": routed_blocks,
-    # Half of the heads of each.
-    "routed_blocks_and_nearest": routed_blocks_and_nearest,
-    # Rivals with a recurrent state; their gates and convolutions add weights.
-    "gated_delta": gated_delta,
-    "local_and_gated_delta": local_and_gated_delta,
-    # Convolve queries, keys and values.
-    "local_convolution": local,
-    "full_convolution": full,
-    "local_routing_all_convolutions": CONVOLVED_QUERY,
-    # The first block is that of `FIRST`.
-    "local_convolution_below": CONVOLVED_QUERY,
-    "local_routing_all_convolutions_below": CONVOLVED_QUERY,
-    "gated_delta_below": local,
-    "gated_delta_below_routing": CONVOLVED_QUERY,
-}
-# The kinds of the first block, if the others have another one.
-FIRST = {
-    "local_convolution_below": "local_convolution",
-    "local_routing_all_convolutions_below": "local_routing_all_convolutions",
-    "gated_delta_below": "gated_delta",
-    "gated_delta_below_routing": "gated_delta",
-}
-# Kinds with convolutions of queries, keys and values.
-CONVOLVED = ("local_convolution", "full_convolution", "local_routing_all_convolutions")
+class Kind(NamedTuple):
+    """A kind of attention heads in a model.
 
-
-def heads_of_block(kind, block):
-    """Returns the heads of one block of a model, and its other options.
-
-    Args:
-        kind: string, a key of `KINDS`.
-        block: int, index of the block.
-
-    Returns:
-        A function as in `KINDS`, and a dictionary of arguments of `TransformerBlock`.
-
-    >>> [heads_of_block("local_convolution_below", block)[1] for block in range(3)]
-    [{'conv_kernel_size': 4}, {}, {}]
+    Attributes:
+        head_groups: function of the number of heads and of `Sizes`.
+        convolved: bool, whether queries, keys and values are convolved over 4 positions. Defaults
+            to False.
+        first: the `Kind` of the first block, or None for the same. Defaults to None.
     """
-    if block == 0:
-        kind = FIRST.get(kind, kind)
-    return KINDS[kind], {"conv_kernel_size": 4} if kind in CONVOLVED else {}
+
+    head_groups: Callable
+    convolved: bool = False
+    first: NamedTuple | None = None
+
+
+CONVOLVED_QUERY = partial(local_routing, kernel_size=4)
+LOCAL_CONVOLUTION = Kind(local, convolved=True)
+LOCAL_ROUTING_CONVOLUTION = Kind(CONVOLVED_QUERY, convolved=True)
+# A rival with a recurrent state; its gates and convolutions add weights.
+GATED_DELTA = Kind(gated_delta)
+KINDS = {
+    "full": Kind(full),
+    "local": Kind(local),
+    "local_and_nearest": Kind(local_and_nearest),
+    "local_routing": Kind(local_routing),
+    # Convolves routed queries with the three before them, the default of the layer.
+    "local_routing_convolution": Kind(CONVOLVED_QUERY),
+    # One cluster holds all positions, so a query sees its last positions twice.
+    "local_routing_one_cluster": Kind(partial(local_routing, num_clusters=1)),
+    "local_routing_convolution_one_cluster": Kind(partial(CONVOLVED_QUERY, num_clusters=1)),
+    # Blocks of 4 neighboring keys, and of 4 similar ones.
+    "blocks": Kind(partial(selected_blocks, by_content=False)),
+    "content_blocks": Kind(partial(selected_blocks, by_content=True)),
+    # The best blocks of previous queries, as `local_routing_convolution` has those of a cluster.
+    "routed_blocks": Kind(routed_blocks),
+    # Half of the heads of each.
+    "routed_blocks_and_nearest": Kind(routed_blocks_and_nearest),
+    "gated_delta": GATED_DELTA,
+    "local_and_gated_delta": Kind(local_and_gated_delta),
+    "local_convolution": LOCAL_CONVOLUTION,
+    "full_convolution": Kind(full, convolved=True),
+    "local_routing_all_convolutions": LOCAL_ROUTING_CONVOLUTION,
+    # Another kind in the first block.
+    "local_convolution_below": Kind(CONVOLVED_QUERY, first=LOCAL_CONVOLUTION),
+    "local_routing_all_convolutions_below": Kind(CONVOLVED_QUERY, first=LOCAL_ROUTING_CONVOLUTION),
+    "gated_delta_below": Kind(local, first=GATED_DELTA),
+    "gated_delta_below_routing": Kind(CONVOLVED_QUERY, first=GATED_DELTA),
+}
 
 
 def block_size(keys):

@@ -6,6 +6,8 @@ import numpy as np
 
 # Held-out batches are drawn with seeds this far above those of training.
 HELD_OUT = 10**6
+# Number of tests during a training.
+TESTS = 20
 # Number of bytes in a match of a text, including the byte to predict.
 MATCH = 5
 
@@ -321,8 +323,7 @@ def read(directory, split):
         FileNotFoundError: if the folder does not exist or holds no `.txt` file.
         ValueError: if the split has no files.
     """
-    from rt_keras.data.python_source import PythonSource
-    from rt_keras.data.text_folder import TextFolder
+    from rt_keras.data.text_folder import PythonSource, TextFolder
 
     builder = PythonSource() if directory is None else TextFolder(directory)
     if split not in builder.files:

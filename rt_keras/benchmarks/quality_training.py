@@ -10,9 +10,8 @@ import tensorflow as tf
 from keras_hub.layers import ReversibleEmbedding
 
 from rt_keras.benchmarks import machine
-from rt_keras.benchmarks.quality import TESTS
-from rt_keras.benchmarks.quality_heads import Sizes, heads_of_block, reach
-from rt_keras.benchmarks.quality_tasks import TASKS
+from rt_keras.benchmarks.quality_heads import KINDS, Sizes, reach
+from rt_keras.benchmarks.quality_tasks import TASKS, TESTS
 from rt_keras.benchmarks.runs import say
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import SinusoidalPositions, TokenShift, TransformerBlock
@@ -111,18 +110,20 @@ def build(task, settings):
     sinusoidal = settings["positions"] == "sinusoidal"
     # Scaled so that sines do not drown them, as in `RoutingTransformerBackbone`.
     stddev, scale = (width**-0.5, width**0.5) if sinusoidal else (0.02, 1.0)
-    embedding = ReversibleEmbedding(
-        task.vocabulary_size,
-        width,
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=stddev),
-    )
+    initializer = keras.initializers.RandomNormal(stddev=stddev)
+    embedding = ReversibleEmbedding(task.vocabulary_size, width, embeddings_initializer=initializer)
     x = TokenShift(name="embedded")(embedding(inputs["tokens"]) * scale)
     if sinusoidal:
         x = SinusoidalPositions(name="with_positions")(x)
     sizes = Sizes(settings["keys"], settings["clusters"], settings["positions"])
     for index in range(settings["layers"]):
-        heads, options = heads_of_block(settings["kind"], index)
-        block = TransformerBlock(heads(HEADS, sizes), intermediate_dim=4 * width, **options)
+        kind = KINDS[settings["kind"]]
+        kind = kind.first if index == 0 and kind.first else kind
+        block = TransformerBlock(
+            kind.head_groups(HEADS, sizes),
+            intermediate_dim=4 * width,
+            conv_kernel_size=4 if kind.convolved else None,
+        )
         x = block(x, use_causal_mask=True)
     x = keras.layers.LayerNormalization()(x)
     if task.scored < task.length:
@@ -156,12 +157,9 @@ def batches(task, settings, held_out=False):
 
 
 def _compile(model, settings):
+    steps, rate = max(settings["steps"] - WARM_UP, 1), settings["learning_rate"]
     schedule = keras.optimizers.schedules.CosineDecay(
-        0.0,
-        max(settings["steps"] - WARM_UP, 1),
-        alpha=0.05,
-        warmup_target=settings["learning_rate"],
-        warmup_steps=WARM_UP,
+        0.0, steps, alpha=0.05, warmup_target=rate, warmup_steps=WARM_UP
     )
     model.compile(
         optimizer=keras.optimizers.Adam(schedule, global_clipnorm=1.0),
@@ -196,10 +194,9 @@ def group_losses(model, task, settings):
         groups = task.groups(tokens.numpy(), targets.numpy(), reach(settings["keys"]))
         for totals, values in ((counts, weights), (sums, losses)):
             totals += np.bincount(groups.ravel(), values.numpy().ravel(), len(totals))
+    losses = [float(total / count) if count else None for total, count in zip(sums, counts)]
+    shares = (counts / counts.sum()).tolist()
     return {
-        name: {
-            "share": float(count / counts.sum()),
-            "loss": float(total / count) if count else None,
-        }
-        for name, count, total in zip(task.group_names, counts, sums)
+        name: {"share": share, "loss": loss}
+        for name, share, loss in zip(task.group_names, shares, losses)
     }

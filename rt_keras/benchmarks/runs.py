@@ -1,7 +1,6 @@
 """Parts that benchmarks share: processes of measurements, files of figures, options and words."""
 
 import contextlib
-import importlib
 import json
 import multiprocessing
 import os
@@ -12,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from rt_keras import tables
+from rt_keras.data import tables
 from rt_keras.files import read_json, write_json
 from rt_keras.options import add_options
 
@@ -24,34 +23,25 @@ def say(text):
 
 @contextlib.contextmanager
 def new_process(environment=None):
-    """Yields a function that calls functions in one new process, as `alone` does.
-
-    Args:
-        environment: dictionary of environment variables of the process, or None. Defaults to None.
-    """
+    """Yields a function that calls functions in one new process with environment variables."""
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, _set_environment, [environment or {}]) as pool:
+    with ProcessPoolExecutor(1, spawn, os.environ.update, [environment or {}]) as pool:
 
-        def call(target, *arguments):
+        def call(function, *arguments):
             try:
-                return pool.submit(_call, target, arguments).result()
+                return pool.submit(function, *arguments).result()
             except BrokenProcessPool:
-                raise ChildProcessError(
-                    f"the process of {target} ended, perhaps because memory ran out"
-                ) from None
+                message = "its process ended, perhaps because memory ran out"
+                raise ChildProcessError(message) from None
 
         yield call
 
 
-def _set_environment(variables):
-    os.environ.update(variables)
-
-
-def alone(target, *arguments):
+def alone(function, *arguments):
     """Calls a function in a new process, so that the peak memory is that of this call.
 
     Args:
-        target: string, "module:function".
+        function: a function of a module.
         *arguments: its arguments.
 
     Returns:
@@ -62,22 +52,22 @@ def alone(target, *arguments):
         Exception: if the function raises one.
     """
     with new_process() as call:
-        return call(target, *arguments)
+        return call(function, *arguments)
 
 
-def attempt(where, target, *arguments):
+def attempt(where, function, *arguments):
     """Calls a function in a new process, with progress on standard error.
 
     Args:
         where: string, name of the measurement.
-        target, *arguments: see `alone`.
+        function, *arguments: see `alone`.
 
     Returns:
         What the function returns, or None if memory ran out.
     """
     say(f"measuring {where}")
     try:
-        return alone(target, *arguments)
+        return alone(function, *arguments)
     except (ChildProcessError, MemoryError) as error:
         say(f"{where}: left out: {error}")
         return None
@@ -86,13 +76,8 @@ def attempt(where, target, *arguments):
 def timed(function, *arguments):
     """Calls a function; returns the seconds that it took, and what it returns."""
     start = time.perf_counter()
-    found = function(*arguments)
-    return time.perf_counter() - start, found
-
-
-def _call(target, arguments):
-    module, function = target.split(":")
-    return getattr(importlib.import_module(module), function)(*arguments)
+    result = function(*arguments)
+    return time.perf_counter() - start, result
 
 
 def figures_of(path, benchmark, wanted, measure, report):
@@ -118,25 +103,21 @@ def figures_of(path, benchmark, wanted, measure, report):
     if path and Path(path).exists():
         result = read_json(path)
         if result.get("benchmark") != benchmark:
-            raise ValueError(
-                f"--json must be a new file or one from this command. Received: {path}"
-            )
+            needed = "--json must be a new file or one from this command"
+            raise ValueError(f"{needed}. Received: {path}")
     done = {_identity(figure["settings"]): figure for figure in result["figures"]}
     for settings in wanted:
         if _identity(settings) in done:
             say(f"{settings}: already in {path}")
-            continue
-        figure = measure(settings)
-        if figure is None:
-            continue
-        done[_identity(settings)] = figure = {"settings": settings, **figure}
-        result["figures"].append(figure)
-        if path:
-            write_json(path, result)
-    found = [done[x] for x in map(_identity, wanted) if x in done]
-    if not found:
+        elif (figure := measure(settings)) is not None:
+            done[_identity(settings)] = figure = {"settings": settings, **figure}
+            result["figures"].append(figure)
+            if path:
+                write_json(path, result)
+    figures = [done[x] for x in map(_identity, wanted) if x in done]
+    if not figures:
         raise RuntimeError("Nothing was measured: all measurements failed.")
-    print(report(found))
+    print(report(figures))
     return result
 
 

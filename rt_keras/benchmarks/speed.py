@@ -13,13 +13,11 @@ example: rt-keras benchmark speed attention --lengths 1024 4096 --json attention
 """
 
 import itertools
-import math
-import statistics
 
 import rt_keras
 from rt_keras.benchmarks import machine, rivals, runs, workers
+from rt_keras.data.tables import table_of
 from rt_keras.options import add_integers, add_options, check_at_least_one
-from rt_keras.tables import grouped, table_of
 
 ROUTING = ("balanced_shared", "balanced_separate", "nearest_shared", "nearest_separate")
 CLUSTERED = ("clustered", "improved_clustered", "causal_clustered", "lsh")
@@ -130,9 +128,8 @@ def measure(args, chosen_rivals):
         chosen_rivals: dictionary from `rt_keras.benchmarks.rivals.choose`.
 
     Returns:
-        A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
-        contender, length and pass, and the `slopes` of time and memory by length. The seconds of
-        generation are those of a token.
+        A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
+        contender, length and pass. The seconds of generation are those of a token.
 
     Raises:
         RuntimeError: if every contender fails.
@@ -153,7 +150,6 @@ def measure(args, chosen_rivals):
         "rivals": rivals.versions(chosen_rivals),
         "settings": runs.values(args, SETTINGS),
         "figures": figures,
-        "slopes": slopes(figures),
     }
 
 
@@ -164,12 +160,14 @@ def _measure_point(args, chosen_rivals, length, timed):
         kind: _contender(args, kind, chosen_rivals.get(kind, ()), sizes, timed)
         for kind in (*args.kinds, *chosen_rivals)
     }
-    found = workers.contest(contenders, args.repeats, args.threads, f"n = {length:,}, {timed}, ")
-    for kind, figure in found.items():
-        tokens = contenders[kind]["arguments"].get("tokens", 1)
+    where = f"n = {length:,}, {timed}, "
+    measured = workers.contest(contenders, args.repeats, args.threads, where)
+    for kind, figure in measured.items():
+        tokens = contenders[kind].arguments.get("tokens", 1)
         figure["seconds"] /= tokens
         figure["runs"] = [run / tokens for run in figure["runs"]]
-    baselines = [name for name in ("full", "local", *chosen_rivals) if name in found]
+    seconds = {kind: figure["seconds"] for kind, figure in measured.items()}
+    baselines = [name for name in ("full", "local", *chosen_rivals) if name in seconds]
     return [
         {
             "kind": kind,
@@ -177,26 +175,24 @@ def _measure_point(args, chosen_rivals, length, timed):
             "pass": timed,
             "length": length,
             **figure,
-            "times_as_fast_as": {
-                name: found[name]["seconds"] / figure["seconds"] for name in baselines
-            },
+            "times_as_fast_as": {name: seconds[name] / seconds[kind] for name in baselines},
         }
-        for kind, figure in found.items()
+        for kind, figure in measured.items()
     ]
 
 
 def _contender(args, kind, imports, sizes, timed):
-    """Returns the process of a kind, or of a rival, which needs imports."""
+    """Returns the contender of a kind, or of a rival, which needs imports."""
     if timed == STEP:
-        place, more = "models:prepare_step", {"batch": 1, "layers": args.layers}
+        target, more = "models:prepare_step", {"batch": 1, "layers": args.layers}
     elif timed == TOKEN:
         tokens = RECOMPUTED if kind in WITHOUT_CACHE else args.tokens
-        place, more = "models:prepare_generation", {"tokens": tokens, "layers": args.layers}
+        target, more = "models:prepare_generation", {"tokens": tokens, "layers": args.layers}
     else:
-        place = "rivals:prepare" if imports else "attention_kinds:prepare"
+        target = "rivals:prepare" if imports else "attention_kinds:prepare"
         more = {"direction": "forward" if timed == FORWARD else "forward_backward"}
-    target = f"rt_keras.benchmarks.{place}"
-    return {"target": target, "imports": imports, "arguments": {"kind": kind, **sizes, **more}}
+    target = f"rt_keras.benchmarks.{target}"
+    return workers.Contender(target, {"kind": kind, **sizes, **more}, imports)
 
 
 def report(result):
@@ -209,20 +205,18 @@ def report(result):
         A string. The last columns are the speedups over the baselines.
     """
     names = dict.fromkeys(x for figure in result["figures"] for x in figure["times_as_fast_as"])
+
+    def speedup(name):
+        return lambda figure: figure["times_as_fast_as"].get(name)
+
     columns = {
         "length": (",", lambda figure: figure["length"]),
         "pass": ("", lambda figure: figure["pass"]),
         "kind": ("", lambda figure: runs.words(figure["kind"])),
         "time (ms)": (",.3f", lambda figure: 1000 * figure["seconds"]),
         "peak (MB)": (",.0f", lambda figure: figure["peak_bytes"] / 1e6),
-        **{
-            f"speedup over\n{runs.words(name)}": (
-                ".2f",
-                lambda figure, name=name: figure["times_as_fast_as"].get(name),
-            )
-            for name in names
-        },
     }
+    columns |= {f"speedup over\n{runs.words(x)}": (".2f", speedup(x)) for x in names}
     return f"{_title(result)}\n\n{table_of(result['figures'], columns)}"
 
 
@@ -231,33 +225,3 @@ def _title(result):
     layers = "" if result["what"] == "attention" else "{layers} blocks, "
     shape = f"{layers}{heads}, float32, XLA".format(**result["settings"])
     return f"{result['what']}: {shape}\n{result['machine']}"
-
-
-def slopes(figures):
-    """Returns how time and memory grow with the length.
-
-    Args:
-        figures: list of dictionaries with `kind`, `pass`, `length`, `seconds` and `peak_bytes`.
-
-    Returns:
-        A list of dictionaries with `kind`, `pass` and, for `seconds` and `peak_bytes`, the slopes
-        of lines fitted to the logarithms. Kinds with a single length are left out.
-
-    >>> figures = [
-    ...     {"kind": "full", "pass": "step", "length": n, "seconds": n**2, "peak_bytes": n}
-    ...     for n in (10, 20, 40)
-    ... ]
-    >>> [round(slopes(figures)[0][name], 3) for name in ("seconds", "peak_bytes")]
-    [2.0, 1.0]
-    """
-    lines = grouped(figures, lambda figure: (figure["kind"], figure["pass"]))
-    return [
-        {"kind": kind, "pass": timed, **{x: _slope(line, x) for x in ("seconds", "peak_bytes")}}
-        for (kind, timed), line in lines.items()
-        if len(line) > 1
-    ]
-
-
-def _slope(line, quantity):
-    points = [[math.log(figure[name]) for figure in line] for name in ("length", quantity)]
-    return statistics.linear_regression(*points).slope

@@ -1,24 +1,33 @@
-"""Contenders that take turns, each in a process that stays alive.
-
-A contender is a dictionary of
-- `target`: "module:function", the function that prepares a run;
-- `arguments`: dictionary of JSON values, its keyword arguments;
-- `imports`: list of further modules to import first, so that their memory does not count.
-
-The target returns a function without arguments, which returns once everything is computed.
-"""
+"""Contenders that take turns, each in a process that stays alive."""
 
 import contextlib
 import functools
 import importlib
 import statistics
 import sys
+from typing import NamedTuple
 
 from rt_keras.benchmarks.machine import resident_peak
 from rt_keras.benchmarks.runs import new_process, say, timed
 
 # What the process of a contender keeps: its function, and the peak memory after the imports.
 _prepared = []
+
+
+class Contender(NamedTuple):
+    """What a process runs.
+
+    Attributes:
+        target: string, "module:function". The function prepares a run: it returns a function
+            without arguments, which returns once everything is computed.
+        arguments: dictionary, the keyword arguments of the target.
+        imports: tuple of further modules to import first, so that their memory does not count.
+            Defaults to none.
+    """
+
+    target: str
+    arguments: dict
+    imports: tuple = ()
 
 
 def contest(contenders, repeats, threads, where=""):
@@ -28,7 +37,7 @@ def contest(contenders, repeats, threads, where=""):
     Progress is logged to standard error.
 
     Args:
-        contenders: dictionary of contenders by name.
+        contenders: dictionary of each `Contender` by name.
         repeats: int, the maximum number of runs for a median; long runs are repeated less often.
         threads: int, the number of threads of each process.
         where: string, prefix of the lines of the log. Defaults to "".
@@ -41,11 +50,11 @@ def contest(contenders, repeats, threads, where=""):
           It includes inputs, outputs, intermediate values, compilation and the start of the
           framework, but not the memory of an accelerator.
     """
-    ready, peaks, found = {}, {}, {}
+    ready, peaks, figures = {}, {}, {}
 
     def turn(name):
         try:
-            seconds, peaks[name] = ready[name](f"{__name__}:run", contenders[name])
+            seconds, peaks[name] = ready[name](run, contenders[name])
         except Exception as error:  # Each framework has its own if memory runs out.
             say(f"{where}{name}: left out: {' '.join(str(error).split())}")
             return None
@@ -63,8 +72,8 @@ def contest(contenders, repeats, threads, where=""):
         if None not in runs:
             median = statistics.median(runs)
             say(f"{where}{name}: {median:.4f} s, median of {len(runs)}")
-            found[name] = {"seconds": median, "runs": runs, "peak_bytes": peaks[name]}
-    return found
+            figures[name] = {"seconds": median, "runs": runs, "peak_bytes": peaks[name]}
+    return figures
 
 
 def alternate(runs, repeats, seconds=10.0):
@@ -83,15 +92,14 @@ def alternate(runs, repeats, seconds=10.0):
     >>> alternate({"quick": lambda: 1.0, "slow": lambda: 60.0}, repeats=3)
     {'quick': [1.0, 1.0, 1.0], 'slow': [60.0]}
     """
-    found = {name: [] for name in runs}
-    waiting = dict(runs)
+    times = {name: [] for name in runs}
+    waiting = list(runs)
     while waiting:
-        for name, run in list(waiting.items()):
-            times = found[name]
-            times.append(run())
-            if times[-1] is None or len(times) >= repeats or sum(times) >= seconds:
-                del waiting[name]
-    return found
+        for name in [*waiting]:
+            times[name].append(runs[name]())
+            if None in times[name] or len(times[name]) >= repeats or sum(times[name]) >= seconds:
+                waiting.remove(name)
+    return times
 
 
 def run(contender):
@@ -102,11 +110,11 @@ def run(contender):
         after the imports, in bytes.
     """
     if not _prepared:
-        module, function = contender["target"].split(":")
-        for name in (*contender["imports"], module):
+        module, function = contender.target.split(":")
+        for name in (*contender.imports, module):
             importlib.import_module(name)
         before = resident_peak()
-        _prepared[:] = getattr(sys.modules[module], function)(**contender["arguments"]), before
+        _prepared[:] = getattr(sys.modules[module], function)(**contender.arguments), before
     prepared, before = _prepared
     seconds, _ = timed(prepared)
     return seconds, resident_peak() - before

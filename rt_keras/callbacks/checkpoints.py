@@ -58,9 +58,8 @@ class Checkpoints:
         except tf.errors.OpError as error:
             # After the name of the operation.
             reason = error.message.rpartition("}} ")[2]
-            raise OSError(
-                f"the checkpoint of step {step:,} was not written to {self.folder}: {reason}"
-            ) from None
+            problem = f"the checkpoint of step {step:,} was not written to {self.folder}"
+            raise OSError(f"{problem}: {reason}") from None
         kept = [str(x) for x in self.steps() if x <= step][-self.max_to_keep :]
         for path in self.folder.iterdir():
             if path.name.split(".")[0] not in kept:

@@ -1,11 +1,12 @@
-"""Saves the complete state of a run, so that it can resume exactly."""
+"""Saves the complete state of a run, also after a signal, so that it can resume exactly."""
 
+import contextlib
 import signal
+import threading
 
 import keras
 import tensorflow as tf
 
-from rt_keras.callbacks.stop_at_signal import Stopped
 from rt_keras.callbacks.workers import Workers
 
 
@@ -76,26 +77,21 @@ class KeepState(keras.callbacks.Callback):
         before, self.step = self.step, self._epoch_start + batch + 1
         left = self._epoch_start + self.params["steps"] - self.step
         is_due = before // self.save_every < self.step // self.save_every
-        is_stopped = self._is_stopped()
+        is_stopped = self._workers.any(bool(self.signals))
         if left and (is_due or is_stopped or left <= self.step - before):
             self._save()
-        if is_stopped:
-            self._stop()
+        self._stop_if(is_stopped)
 
     def on_test_batch_end(self, batch, logs=None):
-        if self._is_stopped():
-            self._stop()
+        self._stop_if(self._workers.any(bool(self.signals)))
 
     def on_epoch_end(self, epoch, logs=None):
         self._save(between_epochs=True)
 
-    def _is_stopped(self):
-        return self._workers.any(bool(self.signals))
-
-    def _stop(self):
-        # Another worker may have got the signal.
-        number = self.signals[0] if self.signals else signal.SIGTERM
-        raise Stopped(number, self._saved_step)
+    def _stop_if(self, is_stopped):
+        if is_stopped:
+            # Another worker may have got the signal.
+            raise Stopped(self.signals[0] if self.signals else signal.SIGTERM, self._saved_step)
 
     def _save(self, between_epochs=False):
         arrays = {name: tf.convert_to_tensor(x) for name, x in self._variables().items()}
@@ -111,13 +107,11 @@ class KeepState(keras.callbacks.Callback):
         if not self._workers.is_chief:
             # Drops the state of callbacks that only the chief has.
             arrays = {name: x for name, x in arrays.items() if name in variables}
-        found, expected = (
-            {(name, *x.shape) for name, x in state.items()} for state in (arrays, variables)
-        )
-        if found != expected:
+        shapes = [{(name, *x.shape) for name, x in state.items()} for state in (arrays, variables)]
+        if shapes[0] != shapes[1]:
             raise ValueError(
                 f"the checkpoint of step {self.step:,} in {self.checkpoints.folder} belongs to "
-                f"another model: it differs in {min(found ^ expected)}"
+                f"another model: it differs in {min(shapes[0] ^ shapes[1])}"
             )
         for name, variable in variables.items():
             variable.assign(arrays[name])
@@ -148,3 +142,45 @@ class KeepState(keras.callbacks.Callback):
 
     def _with(self, attribute):
         return [(type(x).__name__, x) for x in self.callbacks if hasattr(x, attribute)]
+
+
+class Stopped(KeyboardInterrupt):
+    """Raised when a signal has ended the run. Its state is saved.
+
+    Attributes:
+        number: the `signal.Signals`.
+    """
+
+    def __init__(self, number, step):
+        super().__init__(
+            f"stopped by {number.name} after step {step:,}; --resume continues from there"
+        )
+        self.number = number
+
+
+@contextlib.contextmanager
+def caught_signals():
+    """Catches SIGTERM and Ctrl-C, which `KeepState` looks for after each step.
+
+    A second signal ends the process at once. Outside the main thread, where Python has no signals,
+    none is caught.
+
+    Yields:
+        A list, which gets the first `signal.Signals`.
+    """
+    caught, before = [], {}
+
+    def note(number, _):
+        caught.append(signal.Signals(number))
+        restore()
+
+    def restore():
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    if threading.current_thread() is threading.main_thread():
+        before.update({x: signal.signal(x, note) for x in (signal.SIGTERM, signal.SIGINT)})
+    try:
+        yield caught
+    finally:
+        restore()

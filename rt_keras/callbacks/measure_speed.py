@@ -82,10 +82,10 @@ class MeasureSpeed(keras.callbacks.Callback):
         Returns:
             A dictionary of floats.
         """
-        found = {"tokens_per_second": self.tokens_per_second}
+        figures = {"tokens_per_second": self.tokens_per_second}
         if self.arrivals is not None:
-            found["waiting"] = self._waited / self._seconds if self._steps else math.nan
-        return found
+            figures["waiting"] = self._waited / self._seconds if self._steps else math.nan
+        return figures
 
     @property
     def tokens_per_second(self):

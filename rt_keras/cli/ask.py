@@ -53,7 +53,7 @@ def main(args):
 
 
 def _check_questions(questions):
-    from rt_keras.data.json_lines import is_utf8
+    from rt_keras.data.file_reading import is_utf8
 
     for question in questions:
         if not question.strip():

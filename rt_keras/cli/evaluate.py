@@ -4,7 +4,7 @@ example: rt-keras evaluate --model runs/books --split test --json scores.json
 """
 
 from rt_keras import options
-from rt_keras.tables import table
+from rt_keras.data.tables import table
 from rt_keras.training.strategy import STRATEGIES, make_strategy
 
 

@@ -9,13 +9,10 @@ import importlib
 # The public names of each module.
 _NAMES = {
     "byte_tokenizer": "ByteTokenizer",
-    "sentence_piece_tokenizer": "SentencePieceTokenizer",
-    "sentence_piece_proto": "compute_sentence_piece_proto",
+    "sentence_piece_tokenizer": "SentencePieceTokenizer compute_sentence_piece_proto",
     "word_piece_tokenizer": "WordPieceTokenizer",
     "word_tokenizer": "WordTokenizer write_word_vocabulary",
-    "text_folder": "TextFolder",
-    "text_file": "TextFile",
-    "python_source": "PythonSource",
+    "text_folder": "TextFolder TextFile PythonSource",
     "documents": "load_documents count_text",
     "packing": "pack_documents training_dataset evaluation_dataset separate_documents",
     "chunks": "stateful_dataset document_chunks sliding_dataset",
@@ -25,12 +22,10 @@ _NAMES = {
     "images": "load_images training_images evaluation_images",
     "speech_folder": "SpeechFolder",
     "speech": "load_speech training_speech evaluation_speech",
-    "question_folder": "QuestionFolder",
-    "kilt": "Kilt",
-    "question_answers": "load_question_answers",
+    "question_folder": "QuestionFolder Kilt",
+    "questions": "load_question_answers",
     "document_source": "read_documents",
-    "pairs_folder": "PairsFolder",
-    "parallel_documents": "ParallelDocuments",
+    "pairs_folder": "PairsFolder ParallelDocuments",
     "pairs": "load_pairs training_pairs evaluation_pairs",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

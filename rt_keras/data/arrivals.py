@@ -67,8 +67,6 @@ def seconds_waited(begin, end, arrivals):
     2.0
     """
     count = len(arrivals)
-    step = min(
-        (end - begin) / count,
-        *((end - arrival) / (count - i) for i, arrival in enumerate(arrivals)),
-    )
+    steps = [(end - arrival) / (count - i) for i, arrival in enumerate(arrivals)]
+    step = min((end - begin) / count, *steps)
     return end - begin - count * step

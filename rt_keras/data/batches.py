@@ -24,16 +24,13 @@ def filled_batches(examples, batch_size):
     [2 0] [ True False]
     """
     check_at_least_one(batch_size=batch_size)
-
     return whole_batches(examples.map(lambda example: (example, True)), batch_size)
 
 
 def whole_batches(examples, batch_size):
     """Returns batches that contain each example once; the last is padded with 0, "" and False."""
-    nothing = tf.nest.map_structure(
-        lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
-    )
-    examples = examples.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(batch_size - 1))
+    zeros = tf.nest.map_structure(lambda x: tf.zeros(x.shape, x.dtype), examples.element_spec)
+    examples = examples.concatenate(tf.data.Dataset.from_tensors(zeros).repeat(batch_size - 1))
     return examples.batch(batch_size, drop_remainder=True)
 
 

@@ -43,7 +43,6 @@ class ByteTokenizer(ListTokenizer):
     """
 
     needs_utf8 = False
-    known = "'<pad>', '<end>' or chr(0) to chr(255)"
 
     def __init__(self, sequence_length=None, dtype="int32", **kwargs):
         super().__init__(sequence_length, dtype=dtype, **kwargs)

@@ -7,7 +7,13 @@ import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one, whole_batches
 from rt_keras.data.order import rows_of_share, shuffled
-from rt_keras.data.packing import PackedText, before, check_whole, length_after, starting
+from rt_keras.data.packing import (
+    PackedText,
+    check_whole,
+    document_stream,
+    length_after,
+    starting,
+)
 from rt_keras.keys import SHARE_BELOW_1, check, wrong_value
 
 # Number of tokens read at once in the search for document starts.
@@ -42,7 +48,7 @@ def document_chunks(documents, tokenizer, length, start_token_id=None):
     0 [[  1 102   0]] [[102   1   0]]
     """
     check_at_least_one(length=length)
-    chunks = _windows(documents, tokenizer, length, length, before(tokenizer, start_token_id))
+    chunks = _windows(documents, tokenizer, length, length, start_token_id)
     chunks = chunks.batch(1, drop_remainder=True)
     chunks = chunks.map(lambda *chunk: (*chunk[:3], chunk[3][0]))
     return chunks.prefetch(tf.data.AUTOTUNE)
@@ -85,7 +91,7 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, s
     length = length_after(start_token_id, sequence_length)
     if stride > length:
         raise wrong_value("stride", f"at most {length}, the length of a window", stride)
-    windows = _windows(documents, tokenizer, length, stride, before(tokenizer, start_token_id))
+    windows = _windows(documents, tokenizer, length, stride, start_token_id)
     windows = windows.map(lambda *window: window[:3])
     if start_token_id is not None:
         windows = windows.map(starting(start_token_id, tokenizer.pad_token_id))
@@ -188,8 +194,8 @@ def _bounds(text):
     """Returns the start of each document in the token stream, and the end of the last."""
     starts = range(0, text.length, SCANNED_TOKENS)
     parts = (text.read(start, min(start + SCANNED_TOKENS, text.length)) for start in starts)
-    found = [start + np.flatnonzero(part == text.end) for start, part in zip(starts, parts)]
-    return np.concatenate([*found, [text.length]])
+    places = [start + np.flatnonzero(part == text.end) for start, part in zip(starts, parts)]
+    return np.concatenate([*places, [text.length]])
 
 
 def _check_chunks(chunks, length, batch_size):
@@ -204,15 +210,13 @@ def _check_chunks(chunks, length, batch_size):
         raise wrong_value("batch_size (data.batch_size)", needed, batch_size)
 
 
-def _windows(documents, tokenizer, length, stride, start_token):
+def _windows(documents, tokenizer, length, stride, start_token_id):
     """Returns windows of each document: inputs, labels, weights and their first positions."""
     check_whole(tokenizer)
     pad = tokenizer.pad_token_id
-    end = tf.constant([tokenizer.end_token_id], tf.int32)
 
-    def of_document(document):
-        tokens = tf.cast(tokenizer(document), tf.int32)
-        stream = tf.concat([start_token, tokens, end], axis=0)
+    def document_windows(document):
+        stream = document_stream(document, tokenizer, start_token_id)
         total = tf.size(stream) - 1
         count = 1 + tf.maximum(total - length + stride - 1, 0) // stride
 
@@ -221,12 +225,11 @@ def _windows(documents, tokenizer, length, stride, start_token):
             places = start + tf.range(length)
             real, new = places < total, (start == 0) | (tf.range(length) >= length - stride)
             places = tf.minimum(places, total - 1)
-            ids, labels = (
-                tf.where(real, tf.gather(stream, places + shift), pad) for shift in (0, 1)
-            )
+            ids = tf.where(real, tf.gather(stream, places), pad)
+            labels = tf.where(real, tf.gather(stream, places + 1), pad)
             inputs = {"token_ids": ids, "padding_mask": real}
             return inputs, labels, tf.cast(real & new, tf.float32), start
 
         return tf.data.Dataset.range(tf.cast(count, tf.int64)).map(window)
 
-    return documents.flat_map(of_document)
+    return documents.flat_map(document_windows)

@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
-from rt_keras.data.folder_files import list_files, read_utf8
-from rt_keras.data.json_lines import check_list, check_text, is_utf8, read_json_lines, shortened
-from rt_keras.keys import wrong_value
+from rt_keras.data.file_reading import (
+    check_list,
+    check_text,
+    is_utf8,
+    list_files,
+    read_json_lines,
+    read_utf8,
+    shortened,
+)
 
 SUFFIXES = (".jsonl", ".json")
 # The key of the id in KILT's knowledge source, by which it is recognized.
@@ -49,15 +55,17 @@ def read_documents(path, empty=None):
     """
     path = Path(path)
     if path.is_dir():
-        documents = _of_folder(path, list_files(path, ".txt"))
-    elif path.is_file():
-        documents = (document for _, document in read_json_lines(path, _reader(path)))
-    else:
-        raise FileNotFoundError(
-            "path must be a folder of .txt files or a file of JSON lines. Received: "
-            f"path={str(path)!r}, which does not exist"
-        )
-    return _with_text(documents, empty)
+        return _with_text(_read_texts(path, list_files(path, ".txt")), empty)
+    needed = f"path must be a folder of .txt files or a {' or '.join(SUFFIXES)} file of JSON lines"
+    if not path.is_file():
+        raise FileNotFoundError(f"{needed}. Received: path={str(path)!r}, which does not exist")
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{needed}. Received: path={str(path)!r}")
+    _, first = next(read_json_lines(path), (0, None))
+    if first is None:
+        raise ValueError(f"{path} has no documents")
+    lines = read_json_lines(path, _page if KILT_ID in first else _document)
+    return _with_text((document for _, document in lines), empty)
 
 
 def text_of(document):
@@ -83,7 +91,8 @@ def _with_text(documents, empty):
             empty.append(document["id"])
 
 
-def _of_folder(folder, names):
+def _read_texts(folder, names):
+    """Yields the documents of the text files of a folder."""
     for name in names:
         path = folder / name
         if not is_utf8(name):
@@ -91,21 +100,14 @@ def _of_folder(folder, names):
         yield {"id": name, "title": path.stem, "text": read_utf8(path)}
 
 
-def _reader(path):
-    """Returns the function that makes documents of the lines of a file."""
-    if path.suffix not in SUFFIXES:
-        needed = f"a folder of .txt files or a {' or '.join(SUFFIXES)} file of JSON lines"
-        raise wrong_value("path", needed, str(path))
-    _, first = next(read_json_lines(path), (0, None))
-    if first is None:
-        raise ValueError(f"{path} has no documents")
-    return _page if KILT_ID in first else _document
-
-
 def _document(values):
-    document = {"id": _id("id", values)}
-    for name, default in (("title", ""), ("text", None)):
-        document[name] = values.get(name, default)
+    """Makes a document of a line with an id, a text and optionally a title."""
+    document = {
+        "id": _id("id", values),
+        "title": values.get("title", ""),
+        "text": values.get("text"),
+    }
+    for name in ("title", "text"):
         if not isinstance(document[name], str):
             raise ValueError(f"{name} must be a text. Received: {shortened(document[name])}")
     return document
@@ -127,6 +129,6 @@ def _id(name, values):
     """Returns an id, which may be a whole number in the file."""
     number = values.get(name)
     if isinstance(number, int) and not isinstance(number, bool):
-        return str(number)
+        number = str(number)
     check_text(name, number)
     return number

@@ -1,19 +1,11 @@
 """Loading and counting the documents of a data set."""
 
-import tensorflow as tf
-
-from rt_keras.data.data_sets import DataSets
+from rt_keras.data.data_sets import DataSets, read
 
 SETS = DataSets(
     "one of python_source, text_folder, text_file, pg19, enwik8, wikitext103",
-    "pg19",
-    folders={
-        "text_folder": "TextFolder",
-        "text_file": "TextFile",
-        "enwik8": "Enwik8",
-        "wikitext103": "WikiText103",
-    },
-    installed={"python_source": "PythonSource"},
+    "pg19|python_source",
+    ("text_folder", "text_file", "enwik8", "wikitext103"),
 )
 
 
@@ -50,10 +42,8 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
     >>> any(b"import" in document for document in source.as_numpy_iterator())
     True
     """
-    from rt_keras.data import tfds_sets
-
-    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
-    examples = tfds_sets.read(builder, split)
+    builder = SETS.prepared(name, directory, data_dir)
+    examples = read(builder, split)
     if require_utf8:
         _check_utf8(builder, split)
     feature = "book_text" if name == "pg19" else "text"
@@ -61,10 +51,9 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 
 
 def _check_utf8(builder, split):
-    # Folder builders record the files that are not UTF-8; TFDS's own texts always are UTF-8.
+    """Raises a ValueError if a file of a split is not UTF-8, which builders of folders record."""
     not_utf8 = (builder.info.metadata or {}).get("not_utf8", ())
-    bad = [name for name in not_utf8 if name in builder.files[split]]
-    if bad:
+    if bad := [name for name in not_utf8 if name in builder.files[split]]:
         raise ValueError(
             f"{builder.directory / bad[0]} is not UTF-8 text (such files in {split}: {len(bad)}). "
             "Convert it, or use the byte tokenizer, which accepts any bytes."
@@ -85,17 +74,14 @@ def count_text(documents):
 
     Example:
 
+    >>> import tensorflow as tf
     >>> count_text(tf.data.Dataset.from_tensor_slices(["two words", "caf\\u00e9"]))
     {'documents': 2, 'bytes': 14, 'words': 3}
     """
 
-    def count(document):
-        octets = tf.io.decode_raw(document, tf.uint8)
-        space = (octets == 32) | ((octets >= 9) & (octets <= 13))
-        after_space = tf.concat([[True], space], axis=0)[:-1]
-        words = tf.math.count_nonzero(after_space & ~space)
-        return tf.stack([1, tf.size(octets, tf.int64), words])
-
-    counts = documents.map(count, num_parallel_calls=tf.data.AUTOTUNE)
-    total = counts.reduce(tf.zeros(3, tf.int64), tf.add).numpy()
-    return dict(zip(("documents", "bytes", "words"), total.tolist(), strict=True))
+    counts = {"documents": 0, "bytes": 0, "words": 0}
+    for document in documents.as_numpy_iterator():
+        counts["documents"] += 1
+        counts["bytes"] += len(document)
+        counts["words"] += len(document.split())
+    return counts

@@ -3,7 +3,7 @@
 import hashlib
 import zipfile
 
-from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.file_reading import wrong_folder
 from rt_keras.data.text_folder import TextFolder
 
 
@@ -23,31 +23,32 @@ class Enwik8(TextFolder):
 
     Raises:
         FileNotFoundError: if the folder has neither file.
-        ValueError: if the size or the MD5 sum of the file differs from those of enwik8.
+        ValueError: if the MD5 sum of the file differs from that of enwik8.
 
     Source: Hutter 2006, the prize for compressing human knowledge; splits: Al-Rfou et al. 2019,
     Character-Level Language Modeling with Deeper Self-Attention.
     """
 
     MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
-    SPLIT_BYTES = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
+    # Start and end of each split, in bytes.
+    PARTS = {
+        "train": (0, 90_000_000),
+        "validation": (90_000_000, 95_000_000),
+        "test": (95_000_000, 100_000_000),
+    }
 
     def _files_by_split(self):
         for name in ("enwik8", "enwik8.zip"):
             if (self.directory / name).is_file():
-                return dict.fromkeys(self.SPLIT_BYTES, [name])
+                return dict.fromkeys(self.PARTS, [name])
         raise wrong_folder("directory must hold enwik8 or enwik8.zip", self.directory)
 
-    def _split_generators(self, dl_manager):
-        text, start, splits = self._read(), 0, {}
-        for split, count in self.SPLIT_BYTES.items():
-            part = text[start : start + count]
-            splits[split] = [(split, {"text": part, "id": split})]
-            start += count
-        return splits
+    def _generate_examples(self, split):
+        start, end = self.PARTS[split]
+        yield split, {"text": self._read()[start:end], "id": split}
 
     def _read(self):
-        """Returns the whole text after checking its size and MD5 sum."""
+        """Returns the whole text after checking its MD5 sum."""
         path = self.directory / self.files["train"][0]
         if path.suffix == ".zip":
             try:
@@ -56,10 +57,10 @@ class Enwik8(TextFolder):
                 raise ValueError(f"{path} is not the archive of enwik8: {error}") from None
         else:
             text = path.read_bytes()
-        size, md5 = sum(self.SPLIT_BYTES.values()), hashlib.md5(text).hexdigest()
-        if len(text) != size or md5 != self.MD5:
+        md5 = hashlib.md5(text).hexdigest()
+        if md5 != self.MD5:
             raise ValueError(
-                f"{path} is not enwik8, of {size:,} bytes and MD5 sum {self.MD5}: it has "
+                f"{path} is not enwik8, of 100,000,000 bytes and MD5 sum {self.MD5}: it has "
                 f"{len(text):,} bytes and {md5}"
             )
         return text

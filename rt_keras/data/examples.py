@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import extras
-from rt_keras.data import shards
+from rt_keras.data import extras, shards
 from rt_keras.data.order import batches_of_numbers
 
 # Bytes per file before compression: these are held in memory, and lost if packing is interrupted.
@@ -53,42 +52,31 @@ def pack_examples(examples, folder, identity=None):
         ready = examples.skip(first).prefetch(tf.data.AUTOTUNE)
         return map(_record, ready.as_numpy_iterator())
 
-    contents = {
-        "unit": "examples",
-        "tensors": {name: _described(name, x) for name, x in examples.element_spec.items()},
-        "identity": identity,
-    }
+    tensors = {}
+    for name, spec in examples.element_spec.items():
+        if not spec.shape.is_fully_defined():
+            raise ValueError(
+                f"examples must be tensors of a fixed shape. Received: {name!r} of shape "
+                f"{spec.shape} and type {spec.dtype.name}"
+            )
+        tensors[name] = {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+    contents = {"unit": "examples", "tensors": tensors, "identity": identity}
     count = int(examples.cardinality())
     return shards.write(folder, contents, read, _save, ".array_record", SHARD_BYTES, count)
 
 
-def _described(name, spec):
-    """Returns the dtype and shape of a tensor as JSON values."""
-    if not spec.shape.is_fully_defined():
-        raise ValueError(
-            f"examples must be tensors of a fixed shape. Received: {name!r} of shape "
-            f"{spec.shape} and type {spec.dtype.name}"
-        )
-    return {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
-
-
 def _record(example):
-    values = {
-        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=_bytes(value)))
-        for name, value in example.items()
-    }
-    features = tf.train.Features(feature=values)
-    return tf.train.Example(features=features).SerializeToString(deterministic=True)
-
-
-def _bytes(value):
-    """Returns the bytes of each string of a tensor, or of all of its numbers, as a list."""
-    if isinstance(value, bytes):
-        return [value]
-    return value.flatten().tolist() if value.dtype == object else [value.tobytes()]
+    """Returns a `tf.train.Example` with each string of a tensor, or the bytes of its numbers."""
+    record = tf.train.Example()
+    for name, value in example.items():
+        value = np.asarray(value, object if isinstance(value, bytes) else None)
+        strings = value.flatten().tolist() if value.dtype == object else [value.tobytes()]
+        record.features.feature[name].bytes_list.value.extend(strings)
+    return record.SerializeToString(deterministic=True)
 
 
 def _save(path, records):
+    """Writes records to a file."""
     with extras.needed("train", "Packing examples"):
         from array_record.python.array_record_module import ArrayRecordWriter
 
@@ -114,8 +102,8 @@ def packed_strings(packed, name):
     """
     source = _source(shards.read_finished(packed, "examples"), packed)
     for number in range(len(source)):
-        example = tf.train.Example.FromString(source[number])
-        yield example.features.feature[name].bytes_list.value[0]
+        features = tf.train.Example.FromString(source[number]).features
+        yield features.feature[name].bytes_list.value[0]
 
 
 def _source(manifest, packed):
@@ -166,14 +154,14 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1), ch
 
     def batch(numbers):
         records = tf.ensure_shape(tf.numpy_function(read, [numbers], tf.string), numbers.shape)
-        found = tf.io.parse_example(records, features)
-        return {name: _tensor(found[name], **tensors[name]) for name in tensors}
+        values = tf.io.parse_example(records, features)
+        return {name: _decoded(values[name], **tensors[name]) for name in tensors}
 
     numbers = batches_of_numbers(len(chosen), batch_size, seed, first_batch, share)
     return numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _tensor(values, dtype, shape):
+def _decoded(values, dtype, shape):
     """Decodes tensors from their bytes, `[batch]`; strings are kept."""
     if dtype == "string":
         return values

@@ -8,8 +8,8 @@ import zlib
 
 import numpy as np
 
-from rt_keras import extras
-from rt_keras.data.folder_files import one_file_each, wrong_folder
+from rt_keras.data import extras
+from rt_keras.data.file_reading import one_file_each, wrong_folder
 from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
@@ -64,99 +64,71 @@ class IdxImages(TextFolder):
     split_files = "a file like {split}-images-idx3-ubyte"
 
     def _files_by_split(self):
-        found = one_file_each(
+        names = one_file_each(
             self.directory, FILE, lambda x: (x["split"].replace("t10k", "test"), x["content"])
         )
         files = {
-            split: [found[split, x] for x in ("images", "labels") if (split, x) in found]
+            split: [names[split, x] for x in ("images", "labels") if (split, x) in names]
             for split in SPLITS
-            if (split, "images") in found
+            if (split, "images") in names
         }
         if not files:
             problem = "directory must hold files like train-images-idx3-ubyte"
             raise wrong_folder(problem, self.directory)
-        if len({len(names) for names in files.values()}) > 1:
-            lists = [f"{split}: {', '.join(names)}" for split, names in files.items()]
-            raise ValueError(
-                f"{self.directory} must have labels for all splits or for none. It has "
-                f"{'; '.join(lists)}"
-            )
-        first, *labels = next(iter(files.values()))
-        with self._open(first) as file:
-            shape = read_shape(file, self.directory / first, (3, 4))
+        if len(set(map(len, files.values()))) > 1:
+            problem = f"{self.directory} must have labels for all splits or for none"
+            raise ValueError(f"{problem}. It has {', '.join(sum(files.values(), []))}")
+        self._first, *labels = next(iter(files.values()))
+        shape, _ = self._read(self._first, (3, 4), count=0)
         self.image_shape = (*shape[1:], 1)[:3]
         self.features = {"image": tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
         if labels:
             self.features["label"] = np.int64
         return files
 
-    def _open(self, name):
-        path = self.directory / name
-        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-
     def _generate_examples(self, split):
-        names = self.files[split]
-        images, *labels = (self._read(name, x) for name, x in zip(names, ((3, 4), (1,))))
-        if (*images.shape[1:], 1)[:3] != self.image_shape:
+        name, *of_labels = self.files[split]
+        (count, *shape), pixels = self._read(name, (3, 4))
+        if (*shape, 1)[:3] != self.image_shape:
             raise ValueError(
-                f"{self.directory / names[0]} has images of {_in_words(images.shape[1:])}, and "
-                f"{next(iter(self.files.values()))[0]} of {_in_words(self.image_shape)}; they must "
-                "be of one size"
+                f"{self.directory / name} has images of {_in_words(shape)}, and {self._first} of "
+                f"{_in_words(self.image_shape)}; they must be of one size"
             )
-        if labels and len(labels[0]) != len(images):
+        labels = self._read(of_labels[0], (1,))[1] if of_labels else ()
+        if of_labels and len(labels) != count:
             raise ValueError(
-                f"{self.directory / names[1]} has {len(labels[0]):,} labels for the "
-                f"{len(images):,} images of {names[0]}"
+                f"{self.directory / of_labels[0]} has {len(labels):,} labels for the {count:,} "
+                f"images of {name}"
             )
-        for number, image in enumerate(images.reshape(-1, *self.image_shape)):
-            classes = [("label", int(x[number])) for x in labels]
-            yield number, {"image": image, **dict(classes)}
+        for number, image in enumerate(pixels.reshape(-1, *self.image_shape)):
+            example = {"image": image}
+            if of_labels:
+                example["label"] = int(labels[number])
+            yield number, example
 
-    def _read(self, name, dimensions):
-        """Returns the array in a file."""
+    def _read(self, name, dimensions, count=-1):
+        """Returns the shape of the array in a file and its first `count` values, or all."""
         path = self.directory / name
-        with self._open(name) as file:
-            shape = read_shape(file, path, dimensions)
-            try:
-                content = file.read()
-            except (EOFError, OSError, zlib.error) as error:
-                raise ValueError(f"{path} is truncated or damaged ({error})") from None
-        if len(content) != math.prod(shape):
+        try:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                zero, kind, rank = struct.unpack(">HBB", file.read(4))
+                shape = struct.unpack(f">{rank}I", file.read(4 * rank))
+                content = file.read(count)
+        except (EOFError, OSError, zlib.error, struct.error):
+            raise ValueError(f"{path} is truncated or damaged, or not an IDX file") from None
+        if zero or kind != UNSIGNED_BYTE:
+            raise ValueError(f"{path} is not an IDX file of unsigned bytes")
+        if rank not in dimensions:
+            raise ValueError(
+                f"{path} has {rank} dimensions; it must have {' or '.join(map(str, dimensions))}: "
+                "are its labels and images exchanged?"
+            )
+        if count < 0 and len(content) != math.prod(shape):
             raise ValueError(
                 f"{path} is truncated or damaged: it must have {math.prod(shape):,} bytes after "
                 f"its header and has {len(content):,}"
             )
-        return np.frombuffer(content, np.uint8).reshape(shape)
-
-
-def read_shape(file, path, dimensions):
-    """Reads the header of an IDX file.
-
-    Args:
-        file: binary file, at its beginning.
-        path: its path, for error messages.
-        dimensions: tuple of ints, the allowed numbers of dimensions.
-
-    Returns:
-        Tuple of ints, the shape of the array that follows.
-
-    Raises:
-        ValueError: if it is no such file.
-    """
-    try:
-        zero, kind, count = struct.unpack(">HBB", file.read(4))
-        if zero or kind != UNSIGNED_BYTE:
-            raise ValueError(f"{path} is not an IDX file of unsigned bytes")
-        shape = struct.unpack(f">{count}I", file.read(4 * count))
-    except (EOFError, OSError, zlib.error, struct.error):
-        raise ValueError(f"{path} is truncated, or not an IDX file") from None
-    if count not in dimensions:
-        allowed = " or ".join(map(str, dimensions))
-        raise ValueError(
-            f"{path} has {count} dimensions; it must have {allowed}: are its labels and images "
-            "exchanged?"
-        )
-    return shape
+        return shape, np.frombuffer(content, np.uint8)
 
 
 def _in_words(shape):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.data.batches import filled_batches, prepared
-from rt_keras.data.data_sets import DataSets
+from rt_keras.data.data_sets import DataSets, read
 from rt_keras.data.examples import shuffled_batches
 from rt_keras.keys import wrong_value
 
@@ -14,12 +14,7 @@ SHAPES = {
     "fashion_mnist": (28, 28, 1),
     "mnist": (28, 28, 1),
 }
-SETS = DataSets(
-    f"one of {', '.join(SHAPES)}, or idx_images",
-    "|".join(SHAPES),
-    {"idx_images": "IdxImages"},
-    renamed={"downsampled_imagenet": "downsampled_imagenet/64x64"},
-)
+SETS = DataSets(f"one of {', '.join(SHAPES)}, or idx_images", "|".join(SHAPES), ("idx_images",))
 # Slices of "train" for sets without a validation split.
 HELD_OUT = {"train": "[:90%]", "validation": "[90%:]"}
 
@@ -68,23 +63,20 @@ def load_images(name, split, data_dir=None, directory=None):
     ...     print(example["images"].shape, int(example["labels"]))
     (28, 28, 1) 7
     """
-    from rt_keras.data import tfds_sets
-
-    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
+    builder = SETS.prepared(name, directory, data_dir)
     if "validation" not in builder.info.splits and split in HELD_OUT:
-        examples = tfds_sets.read(builder, "train", HELD_OUT[split])
+        examples = read(builder, "train", HELD_OUT[split])
     else:
-        examples = tfds_sets.read(builder, split)
-
+        examples = read(builder, split)
     shape = SHAPES.get(name) or builder.image_shape
 
-    def rename(example):
+    def image_and_label(example):
         images = {"images": tf.ensure_shape(example["image"], shape)}
         if "label" in example:
             images["labels"] = tf.cast(example["label"], tf.int32)
         return images
 
-    return examples.map(rename, num_parallel_calls=tf.data.AUTOTUNE)
+    return examples.map(image_and_label, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def training_images(

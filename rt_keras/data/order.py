@@ -86,8 +86,7 @@ def rows_of_share(batch_size, share):
     """
     worker, workers = share
     if not 0 <= worker < workers:
-        needed = "(worker, workers), the index of a worker and the number of workers"
-        raise wrong_value("share", needed, share)
+        raise wrong_value("share", "(worker, workers), where 0 <= worker < workers", share)
     if batch_size % workers:
         needed = f"a multiple of the number of workers, {workers}"
         raise wrong_value("batch_size (data.batch_size)", needed, batch_size)

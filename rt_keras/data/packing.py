@@ -16,7 +16,6 @@ an index and would fix the sequence length.
 
 import bisect
 import itertools
-import math
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +90,7 @@ def pack_documents(documents, tokenizer, folder, identity=None):
 
 
 def _save(path, rows):
+    """Writes rows of tokens to a file, one after another."""
     np.save(path, np.concatenate(rows))
 
 
@@ -176,9 +176,9 @@ class PackedText:
         """Returns the tokens from position `start` up to `stop`."""
         parts, place = [], bisect.bisect_right(self._starts, start) - 1
         while start < stop:
-            here = min(stop, self._starts[place + 1])
-            parts.append(self._read_file(place, start, here))
-            start, place = here, place + 1
+            end_of_part = min(stop, self._starts[place + 1])
+            parts.append(self._read_file(place, start, end_of_part))
+            start, place = end_of_part, place + 1
         return np.concatenate(parts)
 
     def _read_file(self, place, start, stop):
@@ -246,38 +246,34 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size, start_
      [1. 0. 0. 0.]]
     """
     check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
-    length = length_after(start_token_id, sequence_length)
-    shape = [batch_size, length]
-    batches = _pack(documents, tokenizer, shape, before(tokenizer, start_token_id))
-    if start_token_id is not None:
-        batches = batches.map(starting(start_token_id, tokenizer.pad_token_id))
-    return batches.prefetch(tf.data.AUTOTUNE)
-
-
-def _pack(documents, tokenizer, shape, start):
-    """Cuts the stream of all tokens into batches of a shape and pads its end."""
     check_whole(tokenizer)
-    size = math.prod(shape)
-
-    pad, end = tokenizer.pad_token_id, tf.constant([tokenizer.end_token_id], tf.int32)
+    length = length_after(start_token_id, sequence_length)
+    size, pad = batch_size * length, tokenizer.pad_token_id
 
     def sequence(document):
-        tokens = tf.cast(tokenizer(document), tf.int32)
-        inputs, labels = tf.concat([start, tokens], axis=0), tf.concat([tokens, end], axis=0)
-        return inputs, labels, tf.ones_like(labels, tf.bool)
+        stream = document_stream(document, tokenizer, start_token_id)
+        return stream[:-1], stream[1:], tf.ones_like(stream[1:], tf.bool)
 
     def batch(*parts):
-        inputs, labels, real = (tf.reshape(part, shape) for part in parts)
+        inputs, labels, real = (tf.reshape(part, [batch_size, length]) for part in parts)
         return {"token_ids": inputs, "padding_mask": real}, labels, tf.cast(real, tf.float32)
 
     stream = documents.map(sequence, num_parallel_calls=tf.data.AUTOTUNE).rebatch(size)
-    return stream.padded_batch(1, ([size],) * 3, (pad, pad, False)).map(batch)
+    batches = stream.padded_batch(1, ([size],) * 3, (pad, pad, False)).map(batch)
+    if start_token_id is not None:
+        batches = batches.map(starting(start_token_id, pad))
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def before(tokenizer, start_token_id=None):
-    """Returns the token before a document, end of text if None is given, as int32 `[1]`."""
-    token = tokenizer.end_token_id if start_token_id is None else start_token_id
-    return tf.constant([token], tf.int32)
+def document_stream(document, tokenizer, start_token_id=None):
+    """Returns the tokens of a document after a start token and before end of text, int32.
+
+    The start token is end of text if None is given.
+    """
+    end = tokenizer.end_token_id
+    start = end if start_token_id is None else start_token_id
+    tokens = tf.cast(tokenizer(document), tf.int32)
+    return tf.concat([[start], tokens, [end]], axis=0)
 
 
 def length_after(start_token_id, sequence_length):
@@ -322,11 +318,10 @@ def starting(start_token_id, pad_token_id):
     def start(inputs, labels, weights):
         ids, mask = inputs["token_ids"], inputs["padding_mask"]
         first = ids[..., :1]
-        starts = first == start_token_id
 
         def with_one_more(x, before, after):
-            longer = (tf.concat(parts, axis=-1) for parts in ([x, after], [before, x]))
-            return tf.where(starts, *longer)
+            at_end, at_start = tf.concat([x, after], axis=-1), tf.concat([before, x], axis=-1)
+            return tf.where(first == start_token_id, at_end, at_start)
 
         pad, nothing = tf.fill(tf.shape(first), pad_token_id), tf.zeros_like(weights[..., :1])
         inputs = {

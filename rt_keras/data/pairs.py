@@ -1,14 +1,14 @@
 """Pairs of a source and a target text, for translation and summarization."""
 
 from rt_keras.data.batches import filled_batches, prepared
-from rt_keras.data.data_sets import DataSets
+from rt_keras.data.data_sets import DataSets, read
 from rt_keras.data.examples import shuffled_batches
 
 SETS = DataSets(
     "pairs_folder, parallel_documents, scientific_papers/arxiv, scientific_papers/pubmed, or a set "
     "of WMT with its languages, such as wmt14_translate/de-en",
     r"wmt(\d\d|_t2t)_translate/[a-z]{2}-[a-z]{2}|scientific_papers/(arxiv|pubmed)",
-    folders={"pairs_folder": "PairsFolder", "parallel_documents": "ParallelDocuments"},
+    ("pairs_folder", "parallel_documents"),
 )
 
 
@@ -53,13 +53,11 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     >>> [(pair["encoder_text"], pair["decoder_text"]) for pair in pairs.as_numpy_iterator()]
     [(b'good day', b'guten Tag')]
     """
-    from rt_keras.data import tfds_sets
-
-    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
+    builder = SETS.prepared(name, directory, data_dir)
     first, second = builder.info.supervised_keys
     if reverse:
         first, second = second, first
-    pairs = tfds_sets.read(builder, split)
+    pairs = read(builder, split)
     return pairs.map(lambda pair: {"encoder_text": pair[first], "decoder_text": pair[second]})
 
 

@@ -16,7 +16,8 @@ import json
 import warnings
 from pathlib import Path
 
-from rt_keras import files, progress
+from rt_keras import files
+from rt_keras.data import progress
 
 MANIFEST = "manifest.json"
 
@@ -64,18 +65,18 @@ def _started(folder, contents):
     if not (folder / MANIFEST).exists():
         return {"contents": contents, "finished": False, "shards": []}
     manifest = read_manifest(folder)
-    found = manifest["contents"]
-    for name in sorted({*contents, *found}):
-        if contents.get(name) != found.get(name):
+    theirs = manifest["contents"]
+    for name in sorted({*contents, *theirs}):
+        if contents.get(name) != theirs.get(name):
             raise ValueError(
-                f"{folder} holds packed data whose {name} is {found.get(name)!r}, not "
+                f"{folder} holds packed data whose {name} is {theirs.get(name)!r}, not "
                 f"{contents.get(name)!r}; pack into another folder"
             )
     return manifest
 
 
 def _missing(folder, manifest):
-    """Returns the indices of shards whose files are missing or have the wrong size."""
+    """Returns the places of shards whose files are missing or have the wrong size."""
     return [place for place, shard in enumerate(manifest["shards"]) if _problem(folder, shard)]
 
 
@@ -91,26 +92,25 @@ def _problem(folder, shard):
 
 
 def _write_again(folder, shards, place, read, save):
+    """Writes a lost shard, which must become what it was."""
     shard, before = shards[place], sum(shard["items"] for shard in shards[:place])
     warnings.warn(f"{_problem(folder, shard)}; packing it again", stacklevel=2)
     items = list(itertools.islice(read(before), shard["items"]))
-    same = len(items) == shard["items"]
-    if not same or _write_shard(folder, shard["file"], items, save) != shard:
-        files.delete(folder / shard["file"])
-        raise ValueError(
-            f"{folder / shard['file']} cannot be packed again: its source has changed. Pack "
-            "into another folder"
-        )
+    if not items or _write_shard(folder, shard["file"], items, save) != shard:
+        path = folder / shard["file"]
+        path.unlink(missing_ok=True)
+        problem = "cannot be packed again: its source has changed. Pack into another folder"
+        raise ValueError(f"{path} {problem}")
 
 
 def _write_rest(folder, manifest, read, save, suffix, limit, total):
+    """Writes the shards that follow those of a manifest."""
     shards, unit = manifest["shards"], manifest["contents"]["unit"]
     done = sum(shard["items"] for shard in shards)
     left = total - done if total >= 0 else None
     items = iter(progress.track(read(done), f"packing {unit}", left))
-    while taken := _take(items, limit):
-        name = f"{len(shards):05}{suffix}"
-        shards.append(_write_shard(folder, name, taken, save))
+    while shard := _take(items, limit):
+        shards.append(_write_shard(folder, f"{len(shards):05}{suffix}", shard, save))
         write_manifest(folder, manifest)
     if not shards:
         raise ValueError(f"{unit} must not be empty: there is nothing to train on.")
@@ -129,16 +129,16 @@ def _take(items, limit):
 
 def _write_shard(folder, name, items, save):
     """Writes a file atomically and returns its entry in the manifest."""
-    with files.whole_file(folder / name, suffix=Path(name).suffix) as part:
+    path = folder / name
+    with files.whole_file(path, suffix=path.suffix) as part:
         save(part, items)
-        entry = {
-            "file": name,
-            "bytes": part.stat().st_size,
-            "sha256": files.sum_of_file(part),
-            "items": len(items),
-            "length": sum(map(len, items)),
-        }
-    return entry
+    return {
+        "file": name,
+        "bytes": path.stat().st_size,
+        "sha256": files.sum_of_file(path),
+        "items": len(items),
+        "length": sum(map(len, items)),
+    }
 
 
 def write_manifest(folder, manifest):
@@ -181,14 +181,13 @@ def read_finished(folder, unit):
             damaged.
     """
     manifest = read_manifest(folder)
-    found = manifest["contents"]["unit"]
-    if found != unit:
-        raise ValueError(f"{folder} must hold packed {unit}; it holds packed {found}")
+    if manifest["contents"]["unit"] != unit:
+        theirs = manifest["contents"]["unit"]
+        raise ValueError(f"{folder} must hold packed {unit}; it holds packed {theirs}")
     if not manifest["finished"]:
         raise ValueError(f"{folder} is incomplete; pack the same {unit} there again")
     for shard in manifest["shards"]:
-        problem = _problem(Path(folder), shard)
-        if problem:
+        if problem := _problem(Path(folder), shard):
             error = FileNotFoundError if problem.endswith("missing") else ValueError
             raise error(f"{problem}; pack the same {unit} there again")
     return manifest

@@ -1,12 +1,11 @@
 """Reading of sound files."""
 
 import contextlib
-import math
 from pathlib import Path
 
 import numpy as np
 
-from rt_keras import extras
+from rt_keras.data import extras
 from rt_keras.data.wav import SAMPLING_RATE
 
 # The files that libsndfile reads, by their suffixes.
@@ -46,9 +45,8 @@ def read_sound(path, sampling_rate=SAMPLING_RATE):
         samples = file.read(dtype="float32", always_2d=True).mean(axis=1)
     if not np.isfinite(samples).all():
         raise ValueError(f"{path} has samples that are not finite numbers")
-    shared = math.gcd(rate, sampling_rate)
     if rate != sampling_rate:
-        samples = resample_poly(samples, sampling_rate // shared, rate // shared)
+        samples = resample_poly(samples, sampling_rate, rate)
     return np.clip(samples, -1, 1).astype("float32")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.data.batches import filled_batches, prepared
-from rt_keras.data.data_sets import DataSets
+from rt_keras.data.data_sets import DataSets, read
 from rt_keras.data.examples import packed_strings, shuffled_batches
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav, resample, wav_samples
 from rt_keras.keys import wrong_value
@@ -14,7 +14,7 @@ from rt_keras.keys import wrong_value
 SETS = DataSets(
     "speech_folder or one of librispeech, ljspeech, vctk and tedlium",
     "librispeech|ljspeech|vctk|tedlium",
-    folders={"speech_folder": "SpeechFolder"},
+    ("speech_folder",),
 )
 # The splits of the sets of TensorFlow Datasets, and their parts.
 SPLITS = {
@@ -75,26 +75,23 @@ def load_speech(name, split, directory=None, data_dir=None):
     >>> [(x["id"], x["text"]) for x in speech.as_numpy_iterator()]
     [(b'test/no.wav', b'no')]
     """
-    from rt_keras.data import tfds_sets
-
-    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
+    builder = SETS.prepared(name, directory, data_dir)
     if name in SETS.folders:
         _warn_left_out((builder.info.metadata or {}).get("left_out", []))
-        return tfds_sets.read(builder, split)
+        return read(builder, split)
     first, part = split_of_set(name, split)
-    rate = RATES.get(name, SAMPLING_RATE)
     text = "text_normalized" if name == "ljspeech" else "text"
 
-    def rename(example):
+    def recording(example):
         samples = tf.cast(example["speech"], tf.float32) / 2**15
-        samples = resample(samples, rate, SAMPLING_RATE)
+        samples = resample(samples, RATES.get(name, SAMPLING_RATE), SAMPLING_RATE)
         return {
             "id": example["id"],
             "sound": tf.audio.encode_wav(samples[:, None], SAMPLING_RATE),
             "text": tf.strings.lower(example[text], "utf-8"),
         }
 
-    return tfds_sets.read(builder, first, part).map(rename)
+    return read(builder, first, part).map(recording)
 
 
 def split_of_set(name, split):
@@ -127,10 +124,10 @@ def at_speeds(speech, change):
     """
     if not change:
         return speech
-    rates = [round(SAMPLING_RATE * speed) for speed in (1 - change, 1.0, 1 + change)]
 
     def read():
-        for rate in rates:
+        for speed in (1 - change, 1.0, 1 + change):
+            rate = round(SAMPLING_RATE * speed)
             for example in speech.as_numpy_iterator():
                 samples = wav_samples(example["sound"]).astype("float32") / 2**15
                 sound = encode_wav(resample(samples, rate, SAMPLING_RATE), SAMPLING_RATE)
@@ -163,20 +160,18 @@ def _sized(speech, preprocessor):
     left_out = []
     for example in speech.as_numpy_iterator():
         size = _size(example, preprocessor)
-        problem = _problem_of_size(*size, preprocessor)
-        if problem is None:
-            yield example, np.array(size)
-        else:
+        if problem := _problem_of_size(*size, preprocessor):
             left_out.append(f"{example['id'].decode()} ({problem})")
+        else:
+            yield example, np.array(size)
     _warn_left_out(left_out)
 
 
 def _warn_left_out(recordings):
     """Warns of the number of recordings that are left out, and of the first of them."""
     if recordings:
-        shown = ", ".join(recordings[:3])
-        message = f"{len(recordings):,} recordings are left out, such as {shown}"
-        warnings.warn(message, stacklevel=2)
+        message = f"{len(recordings):,} recordings are left out, such as "
+        warnings.warn(message + ", ".join(recordings[:3]), stacklevel=2)
 
 
 def joined(speech, preprocessor):
@@ -197,7 +192,7 @@ def joined(speech, preprocessor):
         for example, size in _sized(speech, preprocessor):
             # With a space before the next text.
             together = sizes + size + (0, 1, 1) if parts else size
-            if parts and _problem_of_size(*together, preprocessor) is not None:
+            if parts and _problem_of_size(*together, preprocessor):
                 yield _join(parts)
                 parts, together = [], size
             parts.append(example)
@@ -289,7 +284,7 @@ def training_speech(
     """
     if num_buckets == 1:
         batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
-        return prepared(batches, _prepare(preprocessor))
+        return prepared(batches, _prepare(preprocessor, preprocessor.sequence_length))
     streams = []
     for place, (chosen, positions) in enumerate(_buckets(packed, preprocessor, num_buckets)):
         # Batch b is from bucket b mod num_buckets.
@@ -340,28 +335,19 @@ def evaluation_speech(speech, preprocessor, batch_size):
     ...     print(weights.numpy())
     [1. 0.]
     """
-    return prepared(
-        filled_batches(usable(speech, preprocessor), batch_size), _prepare(preprocessor)
-    )
+    batches = filled_batches(usable(speech, preprocessor), batch_size)
+    return prepared(batches, _prepare(preprocessor, preprocessor.sequence_length))
 
 
-def _prepare(preprocessor, positions=None):
-    """Returns a function that preprocesses a batch and gives every recording weight 1.
-
-    Args:
-        preprocessor: see `training_speech`.
-        positions: int, the number of positions that are kept. Defaults to None, for all.
-    """
-    length = preprocessor.sequence_length
-    kept = length if positions is None else positions
+def _prepare(preprocessor, positions):
+    """Returns a function that preprocesses a batch, cut to a number of positions."""
 
     def prepare(batch):
         inputs, labels = preprocessor(batch["sound"], batch["text"])
         rows = batch["sound"].shape[0]
-        inputs = {
-            name: tf.ensure_shape(x, [rows, *x.shape[1:]])[:, : x.shape[1] * kept // length]
-            for name, x in inputs.items()
-        }
+        for name, x in inputs.items():
+            frames = x.shape[1] * positions // preprocessor.sequence_length
+            inputs[name] = tf.ensure_shape(x, [rows, *x.shape[1:]])[:, :frames]
         return inputs, tf.ensure_shape(labels, [rows, labels.shape[1]]), tf.ones([rows])
 
     return prepare

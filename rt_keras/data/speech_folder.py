@@ -2,10 +2,17 @@
 
 import posixpath
 
-from rt_keras import progress
-from rt_keras.data.folder_files import list_files, read_utf8
+from rt_keras.data import progress
+from rt_keras.data.file_reading import list_files, read_utf8
 from rt_keras.data.sound_file import SUFFIXES, read_sound
-from rt_keras.data.text_folder import SPLITS, TEXT, TextFolder, group_by_split, split_of
+from rt_keras.data.text_folder import (
+    SPLITS,
+    TEXT,
+    TextFolder,
+    group_by_split,
+    split_of,
+    top_folder,
+)
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav
 
 LIST = "transcripts.tsv"
@@ -71,15 +78,15 @@ class SpeechFolder(TextFolder):
                 f"directory must hold {LIST} or a .txt file next to each sound. Received: "
                 f"directory={str(self.directory)!r}, which has {len(sounds):,} sounds and no text"
             )
-        own = any((self.directory / split).is_dir() for split in SPLITS)
-        split = _top if own else _split_of_folder
-        sounds = [name for name in sounds if split(name) in SPLITS]
+        if self.has_split_folders():
+            split, how = top_folder, "in folders of their own"
+        else:
+            split, how = _split_of_folder, "split by the hashes of their folders"
         files = group_by_split([name for name in sounds if name in self.texts], split)
         count = sum(map(len, files.values()))
-        how = "in folders of their own" if own else "split by the hashes of their folders"
+        left_out = sum(split(name) in SPLITS for name in sounds) - count
         self.split_note = (
-            f"{count:,} recordings, {how}; {len(sounds) - count:,} sounds without a text are left "
-            "out"
+            f"{count:,} recordings, {how}; {left_out:,} sounds without a text are left out"
         )
         return files
 
@@ -88,21 +95,15 @@ class SpeechFolder(TextFolder):
         path = self.directory / LIST
         if path.is_file():
             texts = _read_list(path)
-            missing = sorted(texts.keys() - set(sounds))
-            if missing:
-                more = f" and {len(missing) - 1:,} others" if len(missing) > 1 else ""
+            if missing := sorted(texts.keys() - set(sounds)):
                 raise FileNotFoundError(
-                    f"{path} names {missing[0]!r}{more}, which do not exist or do not end in "
-                    f"{' or '.join(SUFFIXES)}"
+                    f"{path} names {missing[0]!r}, which does not exist or does not end in "
+                    f"{' or '.join(SUFFIXES)} (such lines: {len(missing):,})"
                 )
         else:
-            texts = {}
-            for name in sounds:
-                beside = (self.directory / name).with_suffix(".txt")
-                if beside.is_file():
-                    texts[name] = read_utf8(beside)
-        spaced = {name: " ".join(text.split()) for name, text in texts.items()}
-        return {name: text for name, text in spaced.items() if text}
+            paths = {name: (self.directory / name).with_suffix(".txt") for name in sounds}
+            texts = {name: read_utf8(path) for name, path in paths.items() if path.is_file()}
+        return {name: " ".join(text.split()) for name, text in texts.items() if text.strip()}
 
     def size_and_time(self, name):
         size, time = super().size_and_time(name)
@@ -120,9 +121,8 @@ class SpeechFolder(TextFolder):
                 continue
             yield name, {"sound": sound, "text": self.texts[name], "id": name}
         if len(problems) == len(names):
-            raise ValueError(
-                f"none of {len(names):,} recordings can be read, such as {problems[0]}"
-            )
+            message = f"none of {len(names):,} recordings can be read, such as {problems[0]}"
+            raise ValueError(message)
         self.info.metadata["left_out"] += problems
 
 
@@ -134,18 +134,13 @@ def _read_list(path):
         if row == [""]:
             continue
         if len(row) != 2:
-            raise ValueError(
-                f"{path}, line {number}: there must be the path of a sound, a tab and its text"
-            )
-        name, text = posixpath.normpath(row[0]), row[1]
+            problem = "there must be the path of a sound, a tab and its text"
+            raise ValueError(f"{path}, line {number}: {problem}")
+        name = posixpath.normpath(row[0])
         if name in texts:
             raise ValueError(f"{path}, line {number}: {name!r} is in the list twice")
-        texts[name] = text
+        texts[name] = row[1]
     return texts
-
-
-def _top(name):
-    return name.split("/")[0]
 
 
 def _split_of_folder(name):

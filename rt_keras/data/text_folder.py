@@ -1,16 +1,15 @@
-"""A folder of text files as a TensorFlow dataset."""
+"""Text files as TensorFlow datasets: those of a folder, a single one, and Python's own source."""
 
 import contextlib
 import hashlib
 import io
 import os
 import re
+import sysconfig
 from pathlib import Path
 
-from rt_keras import extras
-from rt_keras.data import text_parts
-from rt_keras.data.folder_files import check_folder, list_files, wrong_folder
-from rt_keras.data.json_lines import is_utf8
+from rt_keras.data import extras
+from rt_keras.data.file_reading import check_folder, is_utf8, list_files, wrong_folder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -18,6 +17,15 @@ with extras.needed("train", "Reading data sets"):
 SPLITS = ("train", "validation", "test")
 # Features: a text, and any number of texts.
 TEXT, TEXTS = tfds.features.Text(), tfds.features.Sequence(tfds.features.Text())
+# Start and end of each part, in percent of the bytes.
+SHARES = {"train": (0, 90), "validation": (90, 95), "test": (95, 100)}
+# A shorter text is not cut, because parts could be empty: all of it is for training.
+LEAST_BYTES = 100
+# Maximum distance from a cut to the end of its line.
+LINE_BYTES = 2**16
+# Folders of Python's library that are not read. Some distributions lack the tests, which are more
+# than half of the text.
+LEFT_OUT = ("site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test")
 
 
 def split_of(name):
@@ -116,22 +124,27 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
 
     def _files_by_split(self):
         names = list_files(self.directory, ".txt")
-        if not any((self.directory / split).is_dir() for split in SPLITS):
-            files = group_by_split(names, split_of)
-            whole = len(files) == len(SPLITS)
-            return files if whole else self._cut(names, f"each file of {self.directory.name}")
-        files = group_by_split(names, lambda name: name.split("/")[0])
-        if not files:
-            problem = "directory has subfolders named like splits, but no .txt files in them"
-            raise wrong_folder(problem, self.directory)
-        return files
+        if self.has_split_folders():
+            files = group_by_split(names, top_folder)
+            if not files:
+                problem = "directory has subfolders named like splits, but no .txt files in them"
+                raise wrong_folder(problem, self.directory)
+            return files
+        files = group_by_split(names, split_of)
+        if len(files) == len(SPLITS):
+            return files
+        return self._cut(names, f"each file of {self.directory.name}")
+
+    def has_split_folders(self):
+        """Returns whether the folder has subfolders that are its splits."""
+        return any((self.directory / split).is_dir() for split in SPLITS)
 
     def _cut(self, names, what):
         """Returns the files of each split if every file is cut: all files."""
         most = max(self.size_and_time(name)[0] for name in names)
-        if most < text_parts.LEAST_BYTES:
+        if most < LEAST_BYTES:
             raise ValueError(
-                f"directory must hold a text of at least {text_parts.LEAST_BYTES} bytes, to be "
+                f"directory must hold a text of at least {LEAST_BYTES} bytes, to be "
                 f"split in three. Received: {self.directory / names[0]} of {most} bytes"
             )
         self.split_note = (
@@ -159,35 +172,142 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
-        # Before the first example is written.
-        for split in self.files:
-            self._check(split)
         return {split: self._generate_examples(split) for split in self.files}
-
-    def _check(self, split):
-        """Raises a ValueError if the files of a split are wrong."""
 
     def _generate_examples(self, split):
         not_utf8 = self.info.metadata["not_utf8"]
         for name in self.files[split]:
             path = self.directory / name
-            is_cut = self.split_note is not None
-            text = text_parts.read_part(path, split) if is_cut else path.read_bytes()
+            text = read_part(path, split) if self.split_note else path.read_bytes()
             if name not in not_utf8 and not is_utf8(text):
                 not_utf8.append(name)
             yield name, {"text": text, "id": name}
 
 
-def group_by_split(names, split_of_name):
-    """Groups names of files by split.
+class TextFile(TextFolder):
+    """Builder of a dataset with one document per split, cut from one file.
+
+    The first 90% of the file are for training, the next 5% for validation and the last 5% for
+    testing, cut at line ends; see `rt_keras.data.text_folder.read_part`. The bytes are not decoded,
+    and the file may have any name. A file that has changed is read again.
+
+    Features: "text", the bytes of the part; "id", the name of the file.
 
     Args:
-        names: list of strings.
-        split_of_name: function that maps a name to its split. Names that it maps to anything else
-            are dropped.
+        directory: path of the file.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
-    Returns:
-        Dictionary from each split with files to the list of their names.
+    Raises:
+        FileNotFoundError: if the file does not exist.
+        IsADirectoryError: if it is a folder.
+        ValueError: if the file has fewer than 100 bytes.
+
+    Example:
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "book.txt")
+    >>> _ = path.write_text("".join(f"line {number:2}\\n" for number in range(20)))
+    >>> builder = TextFile(path, data_dir=tempfile.mkdtemp())
+    >>> builder.download_and_prepare()
+    >>> [part["text"] for part in builder.as_dataset(split="test").as_numpy_iterator()]
+    [b'line 19\\n']
     """
+
+    def __init__(self, directory, **kwargs):
+        path = Path(directory).resolve()
+        if not path.exists():
+            raise wrong_folder("directory must be a file that exists", path)
+        if path.is_dir():
+            raise wrong_folder("directory must be a file, not a folder", path, IsADirectoryError)
+        self._name = path.name
+        super().__init__(path.parent, **kwargs)
+
+    def _files_by_split(self):
+        return self._cut([self._name], self._name)
+
+
+class PythonSource(TextFolder):
+    """Builder of a dataset with one document per `.py` file of the standard library.
+
+    It reads the library of the running Python, about 12 MB, without installed packages and tests.
+    `split_of` assigns each file to a split, so the same version of Python gives the same text on
+    every machine.
+
+    Features: "text", the bytes of the file; "id", its path relative to the library.
+
+    Args:
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
+
+    Example:
+
+    >>> builder = PythonSource()
+    >>> sorted(builder.files)
+    ['test', 'train', 'validation']
+    >>> "textwrap.py" in builder.files["train"]
+    True
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(sysconfig.get_path("stdlib"), **kwargs)
+
+    def _files_by_split(self):
+        return group_by_split(list_files(self.directory, ".py", LEFT_OUT), split_of)
+
+
+def top_folder(name):
+    """Returns the first folder of a relative path, or the name of a file in no folder."""
+    return name.split("/")[0]
+
+
+def group_by_split(names, split_of_name):
+    """Returns the names of each split that has any; names that are of no split are dropped."""
     files = {split: [name for name in names if split_of_name(name) == split] for split in SPLITS}
     return {split: names for split, names in files.items() if names}
+
+
+def read_part(path, split):
+    """Reads the part of a file that belongs to a split: the first 90%, next 5% or last 5%.
+
+    A cut moves to the start of the next line if there is one within 5% of the file and 64 KiB, or
+    else to the next character in UTF-8.
+
+    Args:
+        path: `Path` of the file.
+        split: "train", "validation" or "test".
+
+    Returns:
+        Bytes. Concatenated, the parts of the three splits are the file.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "text.txt")
+    >>> _ = path.write_text("".join(f"line {number:2}\\n" for number in range(20)))
+    >>> read_part(path, "validation"), read_part(path, "test")
+    (b'line 18\\n', b'line 19\\n')
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        start, end = (_cut(file, size, percent) for percent in SHARES[split])
+        file.seek(start)
+        return file.read(end - start)
+
+
+def _cut(file, size, percent):
+    """Returns the position of a cut in an open file."""
+    place = size * percent // 100
+    if percent and size < LEAST_BYTES:
+        return size
+    if place in (0, size):
+        return place
+    # Start one byte earlier, since a line may start exactly at the cut.
+    file.seek(place - 1)
+    after = file.read(min(LINE_BYTES, size // 20))
+    line = after.find(b"\n")
+    if line >= 0:
+        return place + line
+    # In UTF-8, all bytes of a character after its first are 0b10xxxxxx.
+    whole = (skip for skip, byte in enumerate(after[1:4]) if byte & 0xC0 != 0x80)
+    return place + next(whole, 0)

@@ -30,6 +30,8 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
     fails_on_bytes = True
     # Constructor arguments that are stored in attributes of the same names.
     config_names = ()
+    # Attributes of tokens that the vocabulary must have, beside padding and end of text.
+    more_special_tokens = ()
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -53,15 +55,13 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
     def check_special_tokens(self):
         """Raises a ValueError if a special token is not in the vocabulary."""
         vocabulary = set(self.get_vocabulary())
-        for name in ("pad_token", "end_token"):
-            token = getattr(self, name)
-            if token not in vocabulary:
+        for name in ("pad_token", "end_token", *self.more_special_tokens):
+            if getattr(self, name) not in vocabulary:
                 needed = f"one of the {len(vocabulary)} entries of the vocabulary"
-                raise wrong_value(name, needed, token)
+                raise wrong_value(name, needed, getattr(self, name))
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in self.config_names}
-        return {**super().get_config(), **own}
+        return super().get_config() | {name: getattr(self, name) for name in self.config_names}
 
     @classmethod
     def from_preset(cls, preset, config_file="tokenizer.json", **kwargs):
@@ -109,8 +109,7 @@ class ListTokenizer(TextTokenizer):
 
     fails_on_bytes = False
     config_names = ("sequence_length",)
-    # The allowed arguments of `token_to_id`, and the format of a line in the vocabulary file.
-    known = "in the vocabulary"
+    # The format of a line in the vocabulary file.
     line = "{}\n"
     _vocabulary = None
 
@@ -143,7 +142,7 @@ class ListTokenizer(TextTokenizer):
         """Returns the id of a token."""
         vocabulary = self.get_vocabulary()
         if token not in vocabulary:
-            raise wrong_value("token", self.known, token)
+            raise wrong_value("token", "in the vocabulary", token)
         return vocabulary.index(token)
 
     def tokenize(self, inputs):
@@ -185,8 +184,7 @@ def filled(tokens, length, pad_token_id):
     tokens = tokens[:, :length].to_tensor(pad_token_id)
     # Padded here, since to_tensor ignores a shape when all rows are empty.
     padding = [[0, 0], [0, length - tf.shape(tokens)[1]]]
-    tokens = tf.pad(tokens, padding, constant_values=pad_token_id)
-    return tf.ensure_shape(tokens, [None, length])
+    return tf.ensure_shape(tf.pad(tokens, padding, constant_values=pad_token_id), [None, length])
 
 
 def fingerprint(tokenizer):
@@ -258,9 +256,9 @@ def check_strings(name, strings, needs_utf8):
             elif needs_utf8:
                 string.decode("utf-8")
         except UnicodeError as error:
-            given = repr(string) if len(string) <= 80 else f"{string[:80]!r}..."
-            needed = f"{one} must be valid UTF-8"
-            raise ValueError(f"{needed}. Received: {given} ({error.reason})") from None
+            start = repr(string) if len(string) <= 80 else f"{string[:80]!r}..."
+            message = f"{one} must be valid UTF-8. Received: {start} ({error.reason})"
+            raise ValueError(message) from None
 
 
 def lookup_table(words, ids, default):

@@ -77,9 +77,8 @@ def decode_wavs(sounds, sampling_rate=SAMPLING_RATE):
             file = _with_plain_header(sound)
             samples, rate = tf.audio.decode_wav(file, name="sounds_must_be_wav_files_of_16_bits")
             message = f"the sampling rate of a sound must be at least {LOWEST_RATE:,} Hz"
-            with tf.control_dependencies(
-                [tf.debugging.assert_greater_equal(rate, LOWEST_RATE, message)]
-            ):
+            check = tf.debugging.assert_greater_equal(rate, LOWEST_RATE, message)
+            with tf.control_dependencies([check]):
                 rate = tf.identity(rate)
             return resample(tf.reduce_mean(samples, axis=1), rate, sampling_rate)
 
@@ -93,9 +92,9 @@ def decode_wavs(sounds, sampling_rate=SAMPLING_RATE):
 def _with_plain_header(sound):
     """Shortens the header of a WAV file in the extensible format, which TensorFlow cannot read."""
     # The short header, 20 bytes, then the numbers of both, 14 bytes, and what is in the long one.
-    header = tf.strings.join([tf.strings.substr(sound, 0, 60), bytes(60)])
-    of_pcm = tf.equal(tf.strings.substr(header, 44, 2), b"\1\0")
-    extensible = tf.equal(tf.strings.substr(header, 12, 10), b"fmt \x28\0\0\0\xfe\xff") & of_pcm
+    padded = tf.strings.join([sound, bytes(60)])
+    extensible = tf.equal(tf.strings.substr(padded, 12, 10), b"fmt \x28\0\0\0\xfe\xff")
+    extensible &= tf.equal(tf.strings.substr(padded, 44, 2), b"\1\0")
 
     def plain():
         parts = [(0, 16), (22, 14), (60, 2**31 - 1)]

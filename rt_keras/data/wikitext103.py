@@ -1,13 +1,19 @@
 """WikiText-103 as a TensorFlow dataset, from its token files."""
 
 import hashlib
+import itertools
 import re
 import zipfile
 
-from rt_keras.data.folder_files import wrong_folder
+from rt_keras.data.file_reading import wrong_folder
 from rt_keras.data.text_folder import TextFolder
 
 ARCHIVE = "wikitext-103-v1.zip"
+NAMES = {
+    "train": "wiki.train.tokens",
+    "validation": "wiki.valid.tokens",
+    "test": "wiki.test.tokens",
+}
 # The first line of an article: its title between single equals signs.
 TITLE = re.compile(rb"^ = (?!= ).*(?<! =) = ?\n", re.MULTILINE)
 
@@ -38,43 +44,32 @@ class WikiText103(TextFolder):
     LINES = {"train": 1_801_350, "validation": 3_760, "test": 4_358}
 
     def _files_by_split(self):
-        names = {split: _file_name(split) for split in self.LINES}
-        if all((self.directory / name).is_file() for name in names.values()):
-            return {split: [name] for split, name in names.items()}
+        if all((self.directory / name).is_file() for name in NAMES.values()):
+            return {split: [name] for split, name in NAMES.items()}
         if (self.directory / ARCHIVE).is_file():
-            return dict.fromkeys(names, [ARCHIVE])
-        problem = f"directory must hold {', '.join(names.values())}, or {ARCHIVE}"
+            return dict.fromkeys(NAMES, [ARCHIVE])
+        problem = f"directory must hold {', '.join(NAMES.values())}, or {ARCHIVE}"
         raise wrong_folder(problem, self.directory)
 
     def _generate_examples(self, split):
         text = self._read(split)
-        starts = [found.start() for found in TITLE.finditer(text)]
         # The empty line before the first title belongs to the first article.
-        starts = [0, *starts[1:]]
-        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)])):
+        starts = [0, *[title.start() for title in TITLE.finditer(text)][1:], len(text)]
+        for number, (start, end) in enumerate(itertools.pairwise(starts)):
             name = f"{split}/{number}"
             yield name, {"text": text[start:end], "id": name}
 
     def _read(self, split):
         """Returns the text of a split after checking it."""
-        name = self.files[split][0]
-        path = self.directory / name
-        zipped = name == ARCHIVE
-        text = self._read_from_archive(path, split) if zipped else path.read_bytes()
-        lines = text.count(b"\n")
-        if lines != self.LINES[split]:
-            raise ValueError(
-                f"{path} is not WikiText-103: {split} has {lines:,} lines, not "
-                f"{self.LINES[split]:,}"
-            )
+        path = self.directory / self.files[split][0]
+        text = path.read_bytes()
+        if path.name == ARCHIVE:
+            md5 = hashlib.md5(text).hexdigest()
+            if md5 != self.MD5:
+                raise ValueError(f"{path} is not WikiText-103: its MD5 sum is {md5}")
+            text = zipfile.ZipFile(path).read(f"wikitext-103/{NAMES[split]}")
+        lines, needed = text.count(b"\n"), self.LINES[split]
+        if lines != needed:
+            problem = f"{split} has {lines:,} lines, not {needed:,}"
+            raise ValueError(f"{path} is not WikiText-103: {problem}")
         return text
-
-    def _read_from_archive(self, path, split):
-        md5 = hashlib.md5(path.read_bytes()).hexdigest()
-        if md5 != self.MD5:
-            raise ValueError(f"{path} is not WikiText-103: its MD5 sum is {md5}, not {self.MD5}")
-        return zipfile.ZipFile(path).read(f"wikitext-103/{_file_name(split)}")
-
-
-def _file_name(split):
-    return f"wiki.{'valid' if split == 'validation' else split}.tokens"

@@ -3,7 +3,7 @@
 import keras
 import keras_hub
 
-from rt_keras.data.folder_files import read_utf8
+from rt_keras.data.file_reading import read_utf8
 from rt_keras.data.tokenizer import TextTokenizer
 
 

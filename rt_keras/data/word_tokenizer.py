@@ -7,10 +7,9 @@ import keras
 import tensorflow as tf
 
 from rt_keras import files
-from rt_keras.data.folder_files import read_utf8
+from rt_keras.data.file_reading import read_utf8
 from rt_keras.data.tokenizer import ListTokenizer, lookup_table
 from rt_keras.keras_internals import find_special_tokens
-from rt_keras.keys import wrong_value
 
 FILE_NAME = "vocabulary.txt"
 
@@ -57,6 +56,7 @@ class WordTokenizer(ListTokenizer):
     """
 
     config_names = ("sequence_length", "pad_token", "end_token", "oov_token")
+    more_special_tokens = ("oov_token",)
 
     def __init__(
         self,
@@ -85,14 +85,12 @@ class WordTokenizer(ListTokenizer):
             word, _ = collections.Counter(vocabulary).most_common(1)[0]
             raise ValueError(f"vocabulary must contain each word once. Received: {word!r} twice")
         find_special_tokens(self)
-        if self.oov_token not in places:
-            needed = f"one of the {len(vocabulary)} entries of the vocabulary"
-            raise wrong_value("oov_token", needed, self.oov_token)
-        self._oov = places[self.oov_token]
         known = [word for word in vocabulary if word not in (self.pad_token, self.end_token)]
         with tf.init_scope(), tf.device("cpu"):
             self._words = tf.constant(vocabulary)
-            self._table = lookup_table(known, [places[word] for word in known], self._oov)
+            self._table = lookup_table(
+                known, [places[word] for word in known], places[self.oov_token]
+            )
 
     def _tokens(self, strings):
         words = tf.strings.split(strings)
@@ -100,8 +98,8 @@ class WordTokenizer(ListTokenizer):
 
     def _texts(self, tokens):
         ids = tokens.flat_values
-        said = (ids != self.pad_token_id) & (ids != self.end_token_id)
-        tokens = tf.ragged.boolean_mask(tokens, tokens.with_flat_values(said))
+        is_word = (ids != self.pad_token_id) & (ids != self.end_token_id)
+        tokens = tf.ragged.boolean_mask(tokens, tokens.with_flat_values(is_word))
         words = tokens.with_flat_values(tf.gather(self._words, tokens.flat_values))
         return tf.strings.reduce_join(words, axis=-1, separator=" ")
 

@@ -2,7 +2,6 @@
 
 - `saved_model.py`: writes a model, its signatures and its warm-up requests.
 - `signatures.py`: the functions of the SavedModel, with strings as inputs and outputs.
-- `translation.py`: the function of encoder-decoders.
 - `image_completion.py`: the function of image models.
 - `transcription.py`: the functions of speech recognizers.
 - `retrieval.py`: the functions of retrievers and readers.
@@ -21,14 +20,18 @@ from rt_keras.serving.image_completion import completing_function
 from rt_keras.serving.request_sampler import RequestSampler
 from rt_keras.serving.retrieval import answering_function, embedding_function
 from rt_keras.serving.saved_model import export_saved_model
-from rt_keras.serving.signatures import generating_function, scoring_function, text_scoring_function
+from rt_keras.serving.signatures import (
+    generating_function,
+    scoring_function,
+    text_scoring_function,
+    translating_function,
+)
 from rt_keras.serving.state_signatures import (
     starting_function,
     state_generating_function,
     state_scoring_function,
 )
 from rt_keras.serving.transcription import transcribing_functions
-from rt_keras.serving.translation import translating_function
 
 __all__ = [
     "RequestSampler",

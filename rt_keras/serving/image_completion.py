@@ -5,6 +5,7 @@ import tensorflow as tf
 from rt_keras.models.generation import int32_seed
 from rt_keras.serving import checks
 from rt_keras.serving.request_sampler import pick_from_logits
+from rt_keras.serving.signatures import SEED, TEMPERATURE
 
 # The channels that a PNG file can have here: gray, or red, green and blue.
 CHANNELS = (1, 3)
@@ -48,17 +49,14 @@ def completing_function(model):
             f"model must have 1 or 3 channels of at most {PIXEL_VALUES} values, as images in files "
             f"do. Received: {channels} channels of {backbone.vocabulary_size} values"
         )
-    top = tf.constant(height // 2)
-    warm = tf.constant(1.0)
-    zero = tf.constant(0, tf.int64)
+    half = tf.constant(height // 2)
 
-    def complete(image_bytes, labels, known_rows=top, temperature=warm, seed=zero):
+    def complete(image_bytes, labels, known_rows=half, temperature=TEMPERATURE, seed=SEED):
         image_bytes = checks.checked("image_bytes", image_bytes, 1)
         batch = tf.shape(image_bytes)[0]
         known_rows = checks.one_a_row("known_rows", known_rows, batch, checks.from_0_to(height))
-        temperature = checks.one_a_row(
-            "temperature", temperature, batch, checks.zero_or_temperature
-        )
+        allowed = checks.zero_or_temperature
+        temperature = checks.one_a_row("temperature", temperature, batch, allowed)
         seed = checks.one_a_row("seed", seed, batch)
         classes = {}
         if labels is not None:
@@ -73,11 +71,16 @@ def completing_function(model):
 
         return {"image_bytes": tf.cond(batch > 0, completed, lambda: image_bytes)}
 
-    def complete_without_class(image_bytes, known_rows=top, temperature=warm, seed=zero):
+    def complete_without_class(image_bytes, known_rows=half, temperature=TEMPERATURE, seed=SEED):
         return complete(image_bytes, None, known_rows, temperature, seed)
 
-    files, labels = tf.TensorSpec([None], tf.string), tf.TensorSpec(None, tf.int32)
-    specs = [tf.TensorSpec(None, default.dtype) for default in (top, warm, zero)]
+    files = tf.TensorSpec([None], tf.string, name="image_bytes")
+    labels = tf.TensorSpec(None, tf.int32, name="labels")
+    specs = [
+        tf.TensorSpec(None, tf.int32, name="known_rows"),
+        tf.TensorSpec(None, tf.float32, name="temperature"),
+        tf.TensorSpec(None, tf.int64, name="seed"),
+    ]
     if backbone.num_classes is None:
         return tf.function(complete_without_class, [files, *specs], autograph=False)
     return tf.function(complete, [files, labels, *specs], autograph=False)
@@ -89,9 +92,9 @@ def _decoded(files, known_rows, backbone):
 
     def decoded(row):
         file, rows = row
-        image = tf.io.decode_image(
-            file, channels, expand_animations=False, name="image_bytes_must_be_png_jpeg_or_bmp"
-        )
+        # The error shows this operation's name.
+        name = "image_bytes_must_be_png_jpeg_or_bmp"
+        image = tf.io.decode_image(file, channels, expand_animations=False, name=name)
         size = tf.shape(image)[:2]
         fits = (size[1] == width) & (size[0] <= height) & (size[0] >= rows)
         message = (
@@ -122,13 +125,9 @@ def _completed(model, features, known_rows, temperature, seed):
     def choose(logits, place):
         def drawn(row):
             logits, temperature, seed = row
-            likeliest = tf.argmax(logits, output_type=tf.int32)
-            sampled = pick_from_logits(
-                tf.math.divide_no_nan(logits, temperature),
-                tf.stack([seed, place]),
-                model.jit_generate,
-            )
-            return tf.where(temperature > 0, sampled, likeliest)
+            scaled = tf.math.divide_no_nan(logits, temperature)
+            sampled = pick_from_logits(scaled, tf.stack([seed, place]), model.jit_generate)
+            return tf.where(temperature > 0, sampled, tf.argmax(logits, output_type=tf.int32))
 
         return tf.map_fn(drawn, (logits, temperature, seed), fn_output_signature=tf.int32)
 

@@ -6,7 +6,16 @@ from rt_keras.models.generation import stop_tokens
 from rt_keras.models.retrieval.contrastive import shorter
 from rt_keras.serving import checks
 from rt_keras.serving.served_tokenizer import served_tokenizer
-from rt_keras.serving.signatures import SAMPLING, checked_sampler, checked_texts
+from rt_keras.serving.signatures import (
+    COUNT,
+    SAMPLING,
+    SEED,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    checked_sampler,
+    checked_texts,
+)
 
 
 def embedding_function(model):
@@ -72,22 +81,19 @@ def answering_function(reader, index):
     preprocessor = reader.preprocessor
     served = served_tokenizer(preprocessor.tokenizer)
     # Variables, as in `ExactIndex`.
-    told = {
-        "sources": tf.Variable([x["document"] for x in index.passages], trainable=False),
-        "passages": tf.Variable([x["text"] for x in index.passages], trainable=False),
-        "texts": tf.Variable(index.texts, trainable=False),
-    }
-    specs = [tf.TensorSpec([None], tf.string, name="questions")]
-    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
+    sources = tf.Variable([x["document"] for x in index.passages], trainable=False)
+    passages = tf.Variable([x["text"] for x in index.passages], trainable=False)
+    titled_passages = tf.Variable(index.texts, trainable=False)
+    specs = [tf.TensorSpec([None], tf.string, name="questions"), *SAMPLING]
 
     @tf.function(input_signature=specs, autograph=False)
     def answer(
         questions,
-        max_new_tokens=SAMPLING["max_new_tokens"],
-        temperature=SAMPLING["temperature"],
-        top_p=SAMPLING["top_p"],
-        top_k=SAMPLING["top_k"],
-        seed=SAMPLING["seed"],
+        max_new_tokens=COUNT,
+        temperature=TEMPERATURE,
+        top_p=TOP_P,
+        top_k=TOP_K,
+        seed=SEED,
     ):
         questions = _checked_questions(questions, index.retriever, preprocessor, served)
         batch = tf.shape(questions)[0]
@@ -98,17 +104,20 @@ def answering_function(reader, index):
         shortened = shorter(retriever.preprocessor, retriever.question_length)
         queries = _embedded(retriever, questions, shortened)
         scores, numbers = index.vectors.search(queries, preprocessor.num_passages)
-        found = {name: tf.gather(values, numbers) for name, values in told.items()}
         # A small index has fewer than the reader reads.
         missing = tf.fill([batch, preprocessor.num_passages - tf.shape(numbers)[1]], "")
-        texts = tf.concat([found.pop("texts"), missing], axis=1)
+        texts = tf.concat([tf.gather(titled_passages, numbers), missing], axis=1)
         texts = tf.ensure_shape(texts, [None, preprocessor.num_passages])
-        answers = tf.cond(
-            batch > 0,
-            lambda: _answered(reader, questions, texts, sampler, served),
-            lambda: questions,
-        )
-        return {"answers": answers, "scores": scores, **found}
+
+        def answered():
+            return _answered(reader, questions, texts, sampler, served)
+
+        return {
+            "answers": tf.cond(batch > 0, answered, lambda: questions),
+            "sources": tf.gather(sources, numbers),
+            "passages": tf.gather(passages, numbers),
+            "scores": scores,
+        }
 
     return answer
 
@@ -134,8 +143,8 @@ def _embedded(model, texts, preprocessor):
     features = model.output_shape[-1]
 
     def embedded():
-        found = model(preprocessor(texts), training=False)
-        return tf.ensure_shape(tf.cast(found, tf.float32), [None, features])
+        embeddings = tf.cast(model(preprocessor(texts), training=False), tf.float32)
+        return tf.ensure_shape(embeddings, [None, features])
 
     return tf.cond(tf.size(texts) > 0, embedded, lambda: tf.zeros([0, features]))
 
@@ -145,8 +154,8 @@ def _answered(reader, questions, texts, sampler, served):
     preprocessor = reader.preprocessor
     prompt = preprocessor.generate_preprocess({"question": questions, "passages": texts})
     written = reader.generate_step(prompt, stop_tokens(preprocessor.tokenizer), sampler=sampler)
-    asked = tf.reduce_sum(tf.cast(prompt["padding_mask"], tf.int32), axis=1, keepdims=True)
+    begins = tf.reduce_sum(tf.cast(prompt["padding_mask"], tf.int32), axis=1, keepdims=True)
     places = tf.range(preprocessor.sequence_length)
-    ends = asked + sampler.max_new_tokens[:, None]
-    new = tf.cast(written["padding_mask"], tf.bool) & (places >= asked) & (places < ends)
+    ends = begins + sampler.max_new_tokens[:, None]
+    new = tf.cast(written["padding_mask"], tf.bool) & (places >= begins) & (places < ends)
     return served.strings(written["token_ids"], new)

@@ -23,6 +23,7 @@ from rt_keras.serving.signatures import (
     generating_function,
     scoring_function,
     text_scoring_function,
+    translating_function,
 )
 from rt_keras.serving.state_signatures import (
     starting_function,
@@ -30,7 +31,6 @@ from rt_keras.serving.state_signatures import (
     state_scoring_function,
 )
 from rt_keras.serving.transcription import transcribing_functions
-from rt_keras.serving.translation import translating_function
 from rt_keras.serving.warm_up import warm_up_requests, write_warm_up
 
 FOREIGN_OPS_FILE = "foreign_ops.json"
@@ -96,9 +96,16 @@ def export_saved_model(model, path, max_length=None, index=None):
     >>> served.score_text(tf.constant(["abc"]))["tokens"].numpy()
     array([4], dtype=int32)
     """
-    _check_index(model, index)
-    if not isinstance(model, RoutingTransformerImageLM):
-        _check_preprocessor(model)
+    needs_index = isinstance(model, RoutingTransformerReader)
+    if needs_index != (index is not None):
+        needs = "is required" if needs_index else "must be None"
+        raise ValueError(f"index {needs} for a {type(model).__name__}")
+    has_texts = not isinstance(model, RoutingTransformerImageLM)
+    if has_texts and getattr(model, "preprocessor", None) is None:
+        raise ValueError(
+            "model must have a preprocessor, since served models map strings to strings. Received: "
+            f"model={model} without one"
+        )
     if not isinstance(model, WITHOUT_LENGTH):
         max_length = _text_length(model, max_length)
     elif max_length is not None:
@@ -110,28 +117,13 @@ def export_saved_model(model, path, max_length=None, index=None):
     signatures = {"serving_default": next(iter(functions.values())), **functions}
     _check_tokenizer(model)
     with files.whole_folder(path) as part:
-        kept = _what_is_kept(model, signatures, index)
+        module = _saved_module(model, signatures, index)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(kept, str(part), signatures, options)
+        tf.saved_model.save(module, str(part), signatures, options)
         write_warm_up(part, warm_up_requests(path.parent.name, signatures, model))
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
-
-
-def _check_index(model, index):
-    needed = isinstance(model, RoutingTransformerReader)
-    if needed != (index is not None):
-        needs = "is required" if needed else "must be None"
-        raise ValueError(f"index {needs} for a {type(model).__name__}")
-
-
-def _check_preprocessor(model):
-    if getattr(model, "preprocessor", None) is None:
-        raise ValueError(
-            "model must have a preprocessor, since served models map strings to strings. Received: "
-            f"model={model} without one"
-        )
 
 
 def _text_length(model, max_length):
@@ -193,8 +185,8 @@ def version_folder(path):
     path = Path(path)
     if path.name.isdecimal():
         return path
-    found = path.iterdir() if path.is_dir() else ()
-    versions = [int(version.name) for version in found if version.name.isdecimal()]
+    folders = path.iterdir() if path.is_dir() else ()
+    versions = [int(folder.name) for folder in folders if folder.name.isdecimal()]
     return path / str(max(versions, default=0) + 1)
 
 
@@ -208,24 +200,20 @@ def _remove_gradients(path):
     path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
-def _what_is_kept(model, signatures, index):
+def _saved_module(model, signatures, index):
     """Returns a module with variables, tokenizer resources and functions.
 
     Called from Python, the functions have default values and name an input of a wrong type;
     signatures do neither. The model itself is not saved: Keras would write functions for it that
     are never called.
     """
-    kept = tf.Module()
-    models = [model, *([index.retriever] if index else [])]
+    module = tf.Module()
     # Those of the models and, with an index, its vectors and passages.
-    kept.variables_of_functions = [
+    module.variables_of_functions = [
         list(traced_for_saving(function).variables) for function in signatures.values()
     ]
-    kept.tokenizers = [
-        served_tokenizer(x.preprocessor.tokenizer).resources
-        for x in models
-        if x.preprocessor is not None
-    ]
+    preprocessors = [model.preprocessor, index.retriever.preprocessor if index else None]
+    module.tokenizers = [served_tokenizer(x.tokenizer).resources for x in preprocessors if x]
     for name, function in signatures.items():
-        setattr(kept, name, function)
-    return kept
+        setattr(module, name, function)
+    return module

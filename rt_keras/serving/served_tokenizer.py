@@ -25,10 +25,10 @@ def shared_while_used(make):
 
     @functools.wraps(make)
     def shared(argument):
-        found = made.get(id(argument))
-        if found is None:
-            found = made[id(argument)] = make(argument)
-        return found
+        result = made.get(id(argument))
+        if result is None:
+            result = made[id(argument)] = make(argument)
+        return result
 
     return shared
 
@@ -85,29 +85,26 @@ class ServedTokenizer:
 def with_tables_in_files(tokenizer, folder):
     """Returns a copy of a byte-pair tokenizer whose tables are not constants of its graph.
 
-    Args:
-        tokenizer: the tokenizer.
-        folder: string, the folder of the files, which are needed until the graph is saved.
+    The files in the folder are needed until the graph is saved.
     """
 
-    def table(name, numbers, default, by_number=False):
+    def write(name, numbers):
         path = os.path.join(folder, name)
-        lines = [f"{text}\t{number}\n" for text, number in numbers]
-        tf.io.write_file(path, "".join(lines))
-        columns = [(tf.string, 0), (tf.int32, 1)]
-        columns = columns[::-1] if by_number else columns
-        (key, key_at), (value, value_at) = columns
-        read = tf.lookup.TextFileInitializer(path, key, key_at, value, value_at)
-        return tf.lookup.StaticHashTable(read, default)
+        tf.io.write_file(path, "".join(f"{text}\t{number}\n" for text, number in numbers))
+        return path
 
+    def table(path, default, *columns):
+        return tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(path, *columns), default)
+
+    vocabulary = write("vocabulary.txt", tokenizer.vocabulary.items())
+    merges = write("merges.txt", zip(tokenizer.merges, range(len(tokenizer.merges))))
+    to_number, to_text = (tf.string, 0, tf.int32, 1), (tf.int32, 1, tf.string, 0)
     # Keras would copy a layer by saving it.
     copy = object.__new__(type(tokenizer))
-    vocabulary = tokenizer.vocabulary.items()
-    merges = [(merge, rank) for rank, merge in enumerate(tokenizer.merges)]
     vars(copy).update(
         vars(tokenizer),
-        token_to_id_map=table("vocabulary.txt", vocabulary, -1),
-        id_to_token_map=table("vocabulary.txt", vocabulary, "", by_number=True),
-        merge_ranks=table("merges.txt", merges, tokenizer.merge_ranks_lookup_default),
+        token_to_id_map=table(vocabulary, -1, *to_number),
+        id_to_token_map=table(vocabulary, "", *to_text),
+        merge_ranks=table(merges, tokenizer.merge_ranks_lookup_default, *to_number),
     )
     return copy

@@ -17,14 +17,16 @@ from rt_keras.serving.request_sampler import RequestSampler
 from rt_keras.serving.served_tokenizer import SHARED, served_tokenizer, shared_while_used
 
 MAX_LENGTH = 65536
-# The parameters of generation and their defaults.
-SAMPLING = {
-    "max_new_tokens": tf.constant(64),
-    "temperature": tf.constant(1.0),
-    "top_p": tf.constant(1.0),
-    "top_k": tf.constant(0),
-    "seed": tf.constant(0, tf.int64),
-}
+# The defaults of the parameters of generation, and their specifications.
+COUNT, TEMPERATURE, TOP_P = tf.constant(64), tf.constant(1.0), tf.constant(1.0)
+TOP_K, SEED = tf.constant(0), tf.constant(0, tf.int64)
+SAMPLING = [
+    tf.TensorSpec(None, tf.int32, name="max_new_tokens"),
+    tf.TensorSpec(None, tf.float32, name="temperature"),
+    tf.TensorSpec(None, tf.float32, name="top_p"),
+    tf.TensorSpec(None, tf.int32, name="top_k"),
+    tf.TensorSpec(None, tf.int64, name="seed"),
+]
 
 
 def scoring_function(model, max_length=MAX_LENGTH):
@@ -57,9 +59,9 @@ def scoring_function(model, max_length=MAX_LENGTH):
     vocabulary_size = model.backbone.vocabulary_size
     log_probabilities = _log_probabilities(model)
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, None], tf.int32, name="ids")], autograph=False
-    )
+    specs = [tf.TensorSpec([None, None], tf.int32, name="ids")]
+
+    @tf.function(input_signature=specs, autograph=False)
     def score(ids):
         ids = checks.checked("ids", ids, 2, [checks.known_tokens(vocabulary_size)])
         lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
@@ -102,11 +104,9 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
     @tf.function(input_signature=specs, autograph=False)
     def score_text(texts):
         texts = checked_texts("texts", texts, tokenizer)
-        ids = served.tokens(texts)
-        end = tf.fill([ids.nrows(), 1], tokenizer.end_token_id)
-        ids = tf.concat([ids, end], axis=1)
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        lengths = checks.not_longer("texts", lengths, max_length)
+        end = tf.fill([tf.size(texts), 1], tokenizer.end_token_id)
+        ids = tf.concat([served.tokens(texts), end], axis=1)
+        lengths = checks.not_longer("texts", tf.cast(ids.row_lengths(), tf.int32), max_length)
         with tf.control_dependencies([lengths]):
             ids = ids.to_tensor(tokenizer.pad_token_id)
         real = tf.sequence_mask(lengths, tf.shape(ids)[1])
@@ -155,42 +155,31 @@ def generating_function(model, max_length=MAX_LENGTH):
     tokenizer = model.preprocessor.tokenizer
     served = served_tokenizer(tokenizer)
     start = tf.constant([start_tokens(model.preprocessor)], tf.int32)
-    specs = [tf.TensorSpec([None], tf.string, name="prompts")]
-    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
+    specs = [tf.TensorSpec([None], tf.string, name="prompts"), *SAMPLING]
 
     @tf.function(input_signature=specs, autograph=False)
     def generate(
-        prompts,
-        max_new_tokens=SAMPLING["max_new_tokens"],
-        temperature=SAMPLING["temperature"],
-        top_p=SAMPLING["top_p"],
-        top_k=SAMPLING["top_k"],
-        seed=SAMPLING["seed"],
+        prompts, max_new_tokens=COUNT, temperature=TEMPERATURE, top_p=TOP_P, top_k=TOP_K, seed=SEED
     ):
         prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
         sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
-        count = sampler.max_new_tokens
-        ids = served.tokens(prompts)
-        ids = tf.concat([tf.tile(start, [batch, 1]), ids], axis=1)
+        ids = tf.concat([tf.tile(start, [batch, 1]), served.tokens(prompts)], axis=1)
         begins = tf.cast(ids.row_lengths(), tf.int32)
         begins = checks.checked("prompts", begins, 1, [_have_tokens])
         begins = checks.not_longer("prompts", begins, max_length)
         # Subtracted, because a sum could overflow an int32.
-        room = checks.checked("max_new_tokens", max_length - begins - count, 1, [_has_room])
-        ends = max_length - room
+        room = max_length - begins - sampler.max_new_tokens
+        ends = max_length - checks.checked("max_new_tokens", room, 1, [_has_room])
 
         def continued():
             width = tf.reduce_max(ends)
             places = tf.range(width)
-            output = model.generate_step(
-                {
-                    "token_ids": ids.to_tensor(tokenizer.pad_token_id, shape=[-1, width]),
-                    "padding_mask": places < begins[:, None],
-                },
-                stop_tokens(tokenizer),
-                sampler=sampler,
-            )
+            inputs = {
+                "token_ids": ids.to_tensor(tokenizer.pad_token_id, shape=[-1, width]),
+                "padding_mask": places < begins[:, None],
+            }
+            output = model.generate_step(inputs, stop_tokens(tokenizer), sampler=sampler)
             written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
             new = written & (places >= begins[:, None])
             return tuple(served.strings(output["token_ids"], kept) for kept in (written, new))
@@ -201,12 +190,78 @@ def generating_function(model, max_length=MAX_LENGTH):
     return generate
 
 
+def translating_function(model, max_length=MAX_LENGTH):
+    """Returns the signature `translate` of an encoder-decoder language model.
+
+    Each row equals the output of `model.generate` for its text alone, independent of the rest of
+    the batch, as for `generating_function`.
+
+    Args:
+        model: a `RoutingTransformerSeq2SeqLM` with a preprocessor.
+        max_length: int, maximum number of tokens of a text, including the two ends of text around
+            it, and of a translation, including the end of text before it. Defaults to 65,536.
+
+    Returns:
+        A `tf.function` that takes `texts`, string `[batch]`, and the parameters of
+        `generating_function`. It returns a dictionary of strings `[batch]`: `translations`.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> heads = [layers.FullHeads(2)]
+    >>> backbone = models.RoutingTransformerSeq2SeqBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_encoder_layers=1, num_layers=1,
+    ...     hidden_dim=8, intermediate_dim=16, encoder_head_groups=heads, head_groups=heads,
+    ...     cross_head_groups=heads)
+    >>> preprocessor = models.RoutingTransformerSeq2SeqLMPreprocessor(tokenizer, 32, 32)
+    >>> model = models.RoutingTransformerSeq2SeqLM(backbone, preprocessor)
+    >>> translate = translating_function(model)
+    >>> made = translate(tf.constant(["abc", ""]), max_new_tokens=tf.constant(4))
+    >>> made["translations"].shape
+    TensorShape([2])
+    """
+    tokenizer = model.preprocessor.tokenizer
+    served = served_tokenizer(tokenizer)
+    specs = [tf.TensorSpec([None], tf.string, name="texts"), *SAMPLING]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def translate(
+        texts, max_new_tokens=COUNT, temperature=TEMPERATURE, top_p=TOP_P, top_k=TOP_K, seed=SEED
+    ):
+        texts = checked_texts("texts", texts, tokenizer)
+        batch = tf.shape(texts)[0]
+        sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
+        room = max_length - 1 - sampler.max_new_tokens
+        ends = max_length - checks.checked("max_new_tokens", room, 1, [_has_room])
+        start = tf.fill([batch, 1], tokenizer.start_token_id)
+        end = tf.fill([batch, 1], tokenizer.end_token_id)
+        ids = tf.concat([start, served.tokens(texts), end], axis=1)
+        lengths = checks.not_longer("texts", tf.cast(ids.row_lengths(), tf.int32), max_length)
+
+        def translated():
+            width = tf.reduce_max(ends)
+            places = tf.range(width)
+            inputs = {
+                "encoder_token_ids": ids.to_tensor(tokenizer.pad_token_id),
+                "encoder_padding_mask": tf.sequence_mask(lengths),
+                "decoder_token_ids": tf.pad(start, [[0, 0], [0, width - 1]]),
+                "decoder_padding_mask": tf.fill([batch, width], False) | (places == 0),
+            }
+            output = model.generate_step(inputs, stop_tokens(tokenizer), sampler=sampler)
+            written = tf.cast(output["decoder_padding_mask"], tf.bool)
+            new = written & (places > 0) & (places < ends[:, None])
+            return served.strings(output["decoder_token_ids"], new)
+
+        return {"translations": tf.cond(batch > 0, translated, lambda: texts)}
+
+    return translate
+
+
 def _have_tokens(counts):
     return counts > 0, "a prompt must have at least one token; the numbers of tokens are"
 
 
 def _has_room(room):
-    return room >= 0, "a prompt and its new tokens exceed the limit; the room left is"
+    return room >= 0, "the tokens exceed the limit of the model; the room left is"
 
 
 def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed):
@@ -244,23 +299,21 @@ def real_tokens(tokenizer, ids):
 def _log_probabilities(model):
     """Returns a function of ids `[batch, length]` and a mask to ln p, 0 for padding."""
 
+    def scored(ids, real):
+        start = tf.fill([tf.shape(ids)[0], 1], token_before(model.preprocessor))
+        # The start token is real even if its id is that of padding.
+        mask = tf.concat([tf.ones_like(start), tf.cast(real, tf.int32)], axis=1)[:, :-1]
+        inputs = {"token_ids": tf.concat([start, ids], axis=1)[:, :-1], "padding_mask": mask}
+        hidden = model.hidden_states(inputs, training=False)
+        return tf.where(real, -nats_in_chunks(model, hidden, ids), 0.0)
+
     def log_probabilities(ids, real):
         # The model cannot run on empty input.
-        return tf.cond(
-            tf.size(ids) > 0, lambda: _scored(model, ids, real), lambda: tf.cast(ids, tf.float32)
-        )
+        nothing = tf.cast(ids, tf.float32)
+        return tf.cond(tf.size(ids) > 0, lambda: scored(ids, real), lambda: nothing)
 
     specs = [tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.bool)]
     return tf.function(log_probabilities, specs, **SHARED)
-
-
-def _scored(model, ids, real):
-    start = tf.fill([tf.shape(ids)[0], 1], token_before(model.preprocessor))
-    # The start token is real even if its id is that of padding.
-    before = [tf.concat([start, ids], axis=1), tf.concat([tf.ones_like(start) > 0, real], axis=1)]
-    token_ids, mask = (tf.cast(values[:, :-1], tf.int32) for values in before)
-    hidden = model.hidden_states({"token_ids": token_ids, "padding_mask": mask}, training=False)
-    return tf.where(real, -nats_in_chunks(model, hidden, ids), 0.0)
 
 
 def nats_in_chunks(model, hidden, ids):

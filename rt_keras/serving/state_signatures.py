@@ -12,8 +12,13 @@ from rt_keras.models.stateful import NO_END
 from rt_keras.serving import checks
 from rt_keras.serving.served_tokenizer import served_tokenizer
 from rt_keras.serving.signatures import (
+    COUNT,
     MAX_LENGTH,
     SAMPLING,
+    SEED,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
     checked_sampler,
     checked_texts,
     nats_in_chunks,
@@ -136,18 +141,17 @@ def state_generating_function(model, max_length=MAX_LENGTH):
     tokenizer = model.preprocessor.tokenizer
     served = served_tokenizer(tokenizer)
     stops = stop_tokens(tokenizer)
-    specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model)]
-    specs += [tf.TensorSpec(None, x.dtype, name=name) for name, x in SAMPLING.items()]
+    specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model), *SAMPLING]
 
     @tf.function(input_signature=specs, autograph=False)
     def generate_next(
         prompts,
         state,
-        max_new_tokens=SAMPLING["max_new_tokens"],
-        temperature=SAMPLING["temperature"],
-        top_p=SAMPLING["top_p"],
-        top_k=SAMPLING["top_k"],
-        seed=SAMPLING["seed"],
+        max_new_tokens=COUNT,
+        temperature=TEMPERATURE,
+        top_p=TOP_P,
+        top_k=TOP_K,
+        seed=SEED,
     ):
         prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
@@ -166,9 +170,8 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         def read_one(tokens, read, index):
             """Computes the logits at an index, for rows that have not ended."""
             goes_on = written_tokens(tokens, first, stops)[:, index] & (index <= count)
-            hidden, read = model.read_on(
-                tokens[:, index - 1, None], read, tf.cast(goes_on, tf.int32)
-            )
+            goes_on = tf.cast(goes_on, tf.int32)
+            hidden, read = model.read_on(tokens[:, index - 1, None], read, goes_on)
             return model.token_logits(hidden)[:, 0], None, read
 
         tokens, read = sampler.sample(
@@ -197,15 +200,7 @@ def _first_state(model, rows):
 def _read(model, ids, real, state):
     """Processes the last token of the previous chunk and all but the last token of this one.
 
-    Args:
-        model: the model.
-        ids: int `[batch, length]`.
-        real: bool `[batch, length]`, False for padding at the end.
-        state: the state before the chunk.
-
-    Returns:
-        The hidden states that predict each token of the chunk, `[batch, length, hidden_dim]`, and
-        the state after the chunk.
+    Returns the hidden states that predict each token of the chunk, and the state after it.
     """
     joined = tf.concat([state["token"][:, None], ids], axis=1)
     count = tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
@@ -240,8 +235,6 @@ def _nested(model, tensors, batch):
     state = tf.nest.map_structure(checked, names, empty)
     known = checks.known_tokens(model.backbone.vocabulary_size)
     state["token"] = checks.checked(names["token"], state["token"], 1, [known])
-    position = checks.from_0_to(NO_END)
-    state["read"]["position"] = checks.checked(
-        names["read"]["position"], state["read"]["position"], 1, [position]
-    )
+    name, position = names["read"]["position"], state["read"]["position"]
+    state["read"]["position"] = checks.checked(name, position, 1, [checks.from_0_to(NO_END)])
     return state

@@ -118,14 +118,10 @@ def _read_off(logits, preprocessor, served):
     tokenizer = preprocessor.tokenizer
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     before = tf.pad(best, [[0, 0], [1, 0]], constant_values=BLANK)[:, :-1]
-    special = tf.constant(sorted(tokenizer.special_token_ids))
-    own = ~tf.reduce_any(best[:, :, None] == special, axis=-1)
-    new = (best != before) & (best != BLANK) & own
-    seconds = (
-        preprocessor.position_samples
-        / SAMPLING_RATE
-        * tf.range(tf.shape(best)[1], dtype=tf.float32)
-    )
+    is_special = tf.reduce_any(best[:, :, None] == sorted(tokenizer.special_token_ids), axis=-1)
+    new = (best != before) & (best != BLANK) & ~is_special
+    seconds_of_one = preprocessor.position_samples / SAMPLING_RATE
+    seconds = seconds_of_one * tf.range(tf.shape(best)[1], dtype=tf.float32)
     seconds = tf.broadcast_to(seconds, tf.shape(best))
     vocabulary = tf.constant(tokenizer.get_vocabulary())
     tokens = tf.ragged.boolean_mask(tf.gather(vocabulary, best), new)

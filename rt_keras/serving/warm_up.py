@@ -4,11 +4,9 @@ The first call of a signature optimizes its graph and fills caches. With warm-up
 waits for that.
 """
 
-import inspect
-
 import tensorflow as tf
 
-from rt_keras import extras
+from rt_keras.data import extras
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav
 
 with extras.needed("serving", "Exporting a model"):
@@ -49,13 +47,13 @@ def warm_up_requests(model_name, signatures, model):
         shape = model.backbone.image_shape
         values["image_bytes"] = tf.io.encode_png(tf.zeros(shape, tf.uint8))[None]
         values["known_rows"] = tf.constant([shape[0] - 1])
+    if "new_state" in signatures:
+        values |= signatures["new_state"](values["rows"])
     requests = []
     for name, function in signatures.items():
-        names = inspect.signature(function.python_function).parameters
-        inputs = {x: values[x] for x in names if x in values}
-        if "state" in names:
-            inputs |= signatures["new_state"](values["rows"])
         if name != "serving_default":
+            names = [spec.name for spec in tf.nest.flatten(function.input_signature)]
+            inputs = {x: values[x] for x in names}
             requests.append(predict_request(model_name, name, inputs))
     return requests
 

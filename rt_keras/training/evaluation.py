@@ -5,7 +5,7 @@ import collections
 import tensorflow as tf
 
 from rt_keras import data as data_lib
-from rt_keras import progress
+from rt_keras.data import progress
 from rt_keras.keys import wrong_value
 from rt_keras.models.programs import make_once
 from rt_keras.models.training import is_replicated

@@ -11,10 +11,9 @@ from rt_keras import files
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_best import KeepBest
-from rt_keras.callbacks.keep_state import KeepState
+from rt_keras.callbacks.keep_state import KeepState, caught_signals
 from rt_keras.callbacks.measure_speed import MeasureSpeed
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
-from rt_keras.callbacks.stop_at_signal import caught_signals
 from rt_keras.callbacks.tensor_board import TensorBoard
 from rt_keras.callbacks.workers import Workers
 from rt_keras.data.arrivals import make_arrivals

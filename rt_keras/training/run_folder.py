@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rt_keras import files
 from rt_keras.config_files import values_of
+from rt_keras.data import data_sets
 from rt_keras.training import config as config_lib
 
 # Keys that may change when a run is resumed, because its results do not depend on them.
@@ -87,9 +88,7 @@ def _check_data(experiment, output):
 
 
 def _data(experiment):
-    from rt_keras.data import tfds_sets
-
-    return tfds_sets.source(experiment.task.make_builder(experiment.data), "train")
+    return data_sets.source(experiment.task.make_builder(experiment.data), "train")
 
 
 def go_back(output, checkpoints, best):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras import data as data_lib
-from rt_keras import progress
+from rt_keras.data import progress
 from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.models.programs import make_once
 from rt_keras.models.stateful import NO_END, head_groups_inside

@@ -2,7 +2,7 @@
 
 import os
 
-from rt_keras import extras
+from rt_keras.data import extras
 
 STRATEGIES = ("one_device", "mirrored", "tpu")
 

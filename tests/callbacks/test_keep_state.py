@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from rt_keras.callbacks.checkpoints import Checkpoints
-from rt_keras.callbacks.keep_state import KeepState
-from rt_keras.callbacks.stop_at_signal import Stopped, caught_signals
+from rt_keras.callbacks.keep_state import KeepState, Stopped, caught_signals
 
 
 def fit(folder, optimizer, first_step=0, **options):

@@ -8,7 +8,7 @@ import pytest
 
 import rt_keras
 from rt_keras import cli, files
-from rt_keras.callbacks.stop_at_signal import Stopped
+from rt_keras.callbacks.keep_state import Stopped
 from tests.cli.checks import assert_one_line
 
 COMMANDS = [

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from rt_keras.data import load_documents, tfds_sets
+from rt_keras.data import data_sets, load_documents
 
 
 def write_texts(folder, texts):
@@ -43,8 +43,8 @@ def load_set(name, folder, split, tmp_path):
 
 def prepared(builder):
     """Prepares a set and returns the examples of each split."""
-    tfds_sets.prepare(builder)
-    splits = {split: tfds_sets.read(builder, split) for split in builder.info.splits}
+    data_sets.prepare(builder)
+    splits = {split: data_sets.read(builder, split) for split in builder.info.splits}
     return {split: list(examples.as_numpy_iterator()) for split, examples in splits.items()}
 
 

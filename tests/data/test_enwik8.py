@@ -13,7 +13,8 @@ TEXT = bytes(range(256)) * 4
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """A set of 1,024 bytes instead of 10^8."""
-    monkeypatch.setattr(Enwik8, "SPLIT_BYTES", {"train": 900, "validation": 64, "test": 60})
+    parts = {"train": (0, 900), "validation": (900, 964), "test": (964, 1024)}
+    monkeypatch.setattr(Enwik8, "PARTS", parts)
     monkeypatch.setattr(Enwik8, "MD5", hashlib.md5(TEXT).hexdigest())
 
 
@@ -38,7 +39,12 @@ def test_other_files_and_none(tmp_path):
         archive.writestr("other", TEXT)
     with pytest.raises(ValueError, match="is not the archive of enwik8"):
         load(tmp_path, "train", tmp_path)
-    for content in (TEXT[:-1], TEXT[:-1] + b"x"):
-        (tmp_path / "enwik8").write_bytes(content)
-        with pytest.raises(ValueError, match="is not enwik8, of 1,024 bytes and MD5 sum"):
-            load(tmp_path, "train", tmp_path)
+    (tmp_path / "enwik8").write_bytes(TEXT[:-1])
+    with pytest.raises(ValueError, match="is not enwik8, .* it has 1,023 bytes and"):
+        load(tmp_path, "train", tmp_path)
+
+
+def test_the_parts_are_those_of_other_papers(monkeypatch):
+    monkeypatch.undo()
+    sizes = [end - start for start, end in Enwik8.PARTS.values()]
+    assert sizes == [90_000_000, 5_000_000, 5_000_000]

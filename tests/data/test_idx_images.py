@@ -4,8 +4,7 @@ import struct
 import numpy as np
 import pytest
 
-from rt_keras.data import load_images
-from rt_keras.data.idx_images import IdxImages
+from rt_keras.data import IdxImages, load_images
 
 
 def write_idx(path, array, kind=8):
@@ -14,8 +13,9 @@ def write_idx(path, array, kind=8):
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-def images_of(count, shape=(4, 5), seed=0):
-    images = np.random.default_rng(seed).integers(256, size=[count, *shape])
+def images_of(count, shape=(4, 5)):
+    """Returns random images, the first value of each is its number."""
+    images = np.random.default_rng(0).integers(256, size=[count, *shape])
     images[:, 0, 0] = np.arange(count).reshape(-1, *[1] * (len(shape) - 2))
     return images
 
@@ -58,24 +58,24 @@ def test_channels_a_split_for_validation_and_no_labels(tmp_path):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("train-images-idx3-ubyte", -1, "truncated or damaged: it must have 400"),
-        ("train-images-idx3-ubyte", 3, "train-images-idx3-ubyte is truncated, or"),
+        ("train-images-idx3-ubyte", 100, "truncated or damaged: it must have 400"),
+        ("train-images-idx3-ubyte", 3, "train-images-idx3-ubyte is truncated or"),
         ("train-images-idx3-ubyte", np.arange(20), "has 1 dimensions; it must have 3 or 4: are"),
         ("train-labels-idx1-ubyte", np.arange(19), "has 19 labels for the 20 images of train-im"),
         ("t10k-images-idx3-ubyte", images_of(3, (5, 5)), "images of 5 x 5, and train-.* of 4 x 5"),
-        ("t10k-labels-idx1-ubyte", None, "labels for all splits or for none"),
+        ("t10k-labels-idx1-ubyte", 0, "labels for all splits or for none"),
         ("b-train-images-idx3-ubyte.gz", np.arange(9), "one file of train images, not b-train-"),
     ],
 )
 def test_folders_that_are_damaged_are_refused(name, content, message, tmp_path):
     folder = tmp_path / "idx"
     write_folder(folder)
-    if content is None:
-        (folder / name).unlink()
-    elif isinstance(content, int):
+    if not isinstance(content, int):
+        write_idx(folder / name, content)
+    elif content:
         (folder / name).write_bytes((folder / name).read_bytes()[:content])
     else:
-        write_idx(folder / name, content)
+        (folder / name).unlink()
     with pytest.raises(ValueError, match=message):
         loaded(folder, "train", tmp_path)
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rt_keras.data import tfds_sets
+from rt_keras.data import data_sets
 from rt_keras.data.speech_folder import SpeechFolder
 from rt_keras.data.text_folder import split_of
 from tests.data import checks
@@ -70,9 +70,9 @@ def test_only_the_folders_of_splits_count_if_there_are_any(tmp_path):
     builder = SpeechFolder(write_sounds(tmp_path / "words", texts), data_dir=tmp_path / "prepared")
     assert builder.files == {"train": ["train/a.wav"]}
     assert "1 recordings, in folders of their own; 1 sounds without" in builder.split_note
-    tfds_sets.prepare(builder)
+    data_sets.prepare(builder)
     with pytest.raises(ValueError, match="must be one of train .*; add a folder test"):
-        tfds_sets.read(builder, "test")
+        data_sets.read(builder, "test")
     (tmp_path / "words" / "train" / "a.wav").write_bytes(b"no sound")
     with pytest.raises(ValueError, match=r"none of 1 recordings .* train/a.wav \(is not a sound"):
         prepared(tmp_path / "words")
@@ -89,7 +89,7 @@ def test_a_changed_text_or_sound_is_prepared_again(tmp_path):
         change()
         builder = SpeechFolder(folder, data_dir=tmp_path / "prepared")
         names.append(builder.builder_config.name)
-        sources.append(json.dumps(tfds_sets.source(builder, "train")))
+        sources.append(json.dumps(data_sets.source(builder, "train")))
     assert len(set(names)) == len(set(sources)) == 3
 
 
@@ -100,7 +100,7 @@ def test_sounds_that_cannot_be_read_are_left_out_and_listed(tmp_path):
     (folder / "test" / "d.flac").write_bytes(b"no sound")
     assert prepared(folder) == {"train": {"train/b.wav": "one"}, "test": {"test/c.wav": "one"}}
     # Nothing is prepared again.
-    builder = tfds_sets.prepare(SpeechFolder(folder, data_dir=tmp_path / "prepared"))
+    builder = data_sets.prepare(SpeechFolder(folder, data_dir=tmp_path / "prepared"))
     damaged, empty = sorted(builder.info.metadata["left_out"])
     assert damaged.startswith("test/d.flac (is not a sound that can be read: ")
     assert empty.startswith("train/a.wav (lasts 0.0 seconds; a recording must have samples and")
@@ -109,7 +109,7 @@ def test_sounds_that_cannot_be_read_are_left_out_and_listed(tmp_path):
 @pytest.mark.parametrize(
     "content, error, message",
     [
-        (b"b\t1\nc\t2\nd\t3\n", FileNotFoundError, "names 'b' and 2 others, which do not exist"),
+        (b"b\t1\nc\t2\nd\t3\n", FileNotFoundError, "names 'b', which does not exist .*lines: 3"),
         (b"a.wav\tone\na.wav one\n", ValueError, "line 2: there must be the path of a sound, a t"),
         (b"a.wav\tone\na.wav\tone\n", ValueError, "line 2: 'a.wav' is in the list twice"),
         (b"a.wav\t \n", ValueError, "must hold transcripts.tsv .* has 1 sounds and no text"),

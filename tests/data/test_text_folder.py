@@ -1,16 +1,33 @@
 import os
+import sysconfig
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rt_keras.data.folder_files import list_files
-from rt_keras.data.text_folder import TextFolder, split_of
+from rt_keras.data.text_folder import (
+    LEAST_BYTES,
+    LINE_BYTES,
+    SHARES,
+    PythonSource,
+    TextFile,
+    TextFolder,
+    read_part,
+    split_of,
+)
 from tests.data import checks
 from tests.data.checks import write_texts as write
 
 
-def prepared(folder, data_dir):
-    splits = checks.prepared(TextFolder(folder, data_dir=data_dir))
-    return {split: {x["id"].decode(): x["text"] for x in found} for split, found in splits.items()}
+def prepared(path, data_dir, cls=TextFolder):
+    splits = checks.prepared(cls(path, data_dir=data_dir))
+    return {
+        split: {x["id"].decode(): x["text"] for x in examples} for split, examples in splits.items()
+    }
+
+
+# === Folders ===
 
 
 def test_folders_named_as_splits(tmp_path):
@@ -28,14 +45,15 @@ def test_flat_and_nested_files_are_split_by_name(tmp_path):
     assert TextFolder(folder, data_dir=tmp_path / "tfds").split_note is None
     splits = prepared(folder, tmp_path / "tfds")
     assert {name for files in splits.values() for name in files} == set(names)
-    assert all(split_of(name) == split for split, files in splits.items() for name in files)
-    assert all(text == name.encode() for files in splits.values() for name, text in files.items())
+    for split, files in splits.items():
+        assert all(
+            split_of(name) == split and text == name.encode() for name, text in files.items()
+        )
 
 
 def test_too_few_files_for_three_splits_are_all_cut(tmp_path):
     lines = {name: [f"{name} {n:2}\n".encode() for n in range(40)] for name in ("a.txt", "b.txt")}
     folder = write(tmp_path / "texts", {name: b"".join(x) for name, x in lines.items()})
-    assert {split_of(name) for name in lines} != {"train", "validation", "test"}
     builder = TextFolder(folder, data_dir=tmp_path / "tfds")
     assert "first 90% of each file of texts for training" in builder.split_note
     assert prepared(folder, tmp_path / "tfds") == {
@@ -52,30 +70,31 @@ def test_split_of_is_fixed_and_has_its_shares():
     assert abs(splits.count("validation") / 20_000 - 0.05) < 0.01
 
 
-@pytest.mark.parametrize("change", ["text", "new", "gone", "renamed"])
-def test_a_folder_is_read_anew_only_if_it_has_changed(tmp_path, change, capsys, caplog):
+def test_a_folder_is_read_anew_only_if_it_has_changed(tmp_path, capsys, caplog):
     folder = write(tmp_path / "books", {"train/a.txt": b"old", "train/b.txt": b"b"})
     TextFolder(folder, data_dir=tmp_path / "tfds").download_and_prepare()
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    before = prepared(folder, tmp_path / "tfds")
     records = [*(tmp_path / "tfds").rglob("*.tfrecord*")]
     times = [path.stat().st_mtime_ns for path in records]
-    before = prepared(folder, tmp_path / "tfds")["train"]
+    assert prepared(folder, tmp_path / "tfds") == before
     assert times == [path.stat().st_mtime_ns for path in records]
-    if change == "text":  # Of the same length, so that the time alone tells.
+
+    def write_later():
+        """A text of the same length, so that the time alone tells."""
         write(folder, {"train/a.txt": b"new"})
         later = (folder / "train/b.txt").stat().st_mtime_ns + 1_000_000
         os.utime(folder / "train/a.txt", ns=(later, later))
-    elif change == "new":
-        write(folder, {"train/c.txt": b"c"})
-    elif change == "gone":
-        (folder / "train/a.txt").unlink()
-    else:
-        (folder / "train/a.txt").rename(folder / "train/c.txt")
-    after = prepared(folder, tmp_path / "tfds")["train"]
-    assert before == {"train/a.txt": b"old", "train/b.txt": b"b"}
-    assert after == {
-        f"train/{path.name}": path.read_bytes() for path in (folder / "train").iterdir()
-    }
+
+    for change in (
+        write_later,
+        lambda: write(folder, {"train/c.txt": b"c"}),
+        lambda: (folder / "train/a.txt").unlink(),
+        lambda: (folder / "train/b.txt").rename(folder / "train/d.txt"),
+    ):
+        change()
+        files = {f"train/{path.name}": path.read_bytes() for path in (folder / "train").iterdir()}
+        assert prepared(folder, tmp_path / "tfds") == {"train": files}
     assert capsys.readouterr().out == ""
 
 
@@ -94,13 +113,76 @@ def test_missing_and_empty_folders(tmp_path):
         TextFolder(tmp_path)
 
 
-def test_hidden_files_and_folders_are_left_out(tmp_path):
-    names = [".git/a.txt", "sub/.b.txt", "sub/c.txt", "skip/d.txt", "a.md"]
-    write(tmp_path, dict.fromkeys(names, ""))
-    assert list_files(tmp_path, ".txt", ["skip"]) == ["sub/c.txt"]
-    assert list_files(tmp_path, (".txt", ".md"), ["skip"]) == ["a.md", "sub/c.txt"]
+# === Files that are cut ===
 
 
-def test_what_cannot_be_listed_is_told(tmp_path):
-    with pytest.raises(FileNotFoundError, match="must hold .txt or .md files"):
-        list_files(tmp_path, (".txt", ".md"))
+def test_a_file_of_any_name_and_any_bytes_is_cut_in_three(tmp_path):
+    text = b"".join(b"line\xff%3d\n" % number for number in range(200))
+    write(tmp_path, {"log.2024.md": text, "other.txt": b"no"})
+    assert prepared(tmp_path / "log.2024.md", tmp_path / "tfds", TextFile) == {
+        "train": {"log.2024.md": text[:1620]},
+        "validation": {"log.2024.md": text[1620:1710]},
+        "test": {"log.2024.md": text[1710:]},
+    }
+    builder = TextFile(tmp_path / "log.2024.md", data_dir=tmp_path / "tfds")
+    assert builder.info.metadata["not_utf8"] == ["log.2024.md"]
+
+
+def test_what_is_no_file_that_can_be_cut(tmp_path):
+    with pytest.raises(FileNotFoundError, match="a file that exists. .*nowhere.txt"):
+        TextFile(tmp_path / "nowhere.txt")
+    with pytest.raises(IsADirectoryError, match="must be a file, not a folder"):
+        TextFile(tmp_path)
+    write(tmp_path, {"short.txt": b"x" * 99})
+    with pytest.raises(ValueError, match="at least 100 bytes.*Received: .*short.txt of 99 bytes"):
+        TextFile(tmp_path / "short.txt")
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """Returns a function that maps bytes to the three parts of a file that holds them."""
+    path = tmp_path_factory.mktemp("parts") / "text.txt"
+
+    def parts(text):
+        path.write_bytes(text)
+        return [read_part(path, split) for split in SHARES]
+
+    return parts
+
+
+LINES = st.lists(st.text(alphabet="aé日\n", max_size=40), max_size=60).map("".join)
+
+
+@given(text=LINES.map(str.encode) | st.binary(max_size=3 * LEAST_BYTES))
+def test_parts_make_up_the_file_and_keep_characters_whole(parts, text):
+    cut = parts(text)
+    assert b"".join(cut) == text
+    assert all(cut) or cut[0] == text and len(text) < LEAST_BYTES
+    # Decoding fails only where the text itself is not UTF-8.
+    if text.decode("utf-8", "ignore").encode() == text:
+        assert all(part.decode().encode() == part for part in cut)
+
+
+def test_shares_are_of_the_bytes_and_end_with_lines(parts):
+    train, validation, test = parts(b"".join(b"line %5d\n" % n for n in range(1000)))
+    assert [len(part) for part in (train, validation, test)] == [9900, 550, 550]
+    # A line without end is cut at its place.
+    text = b"x" * 40 * LINE_BYTES
+    assert [len(part) for part in parts(text)] == [36 * LINE_BYTES, 2 * LINE_BYTES, 2 * LINE_BYTES]
+
+
+# === Python's source ===
+
+
+def test_the_files_of_the_standard_library(tmp_path):
+    files = PythonSource(data_dir=tmp_path).files
+    names = [name for names in files.values() for name in names]
+    assert len(names) == len(set(names)) > 500
+    assert {"os.py", "asyncio/tasks.py"} <= set(names)
+    left_out = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
+    assert not [name for name in names if left_out & set(name.split("/")[:-1])]
+    assert all(split_of(name) == split for split, names in files.items() for name in names)
+    library = Path(sysconfig.get_path("stdlib"))
+    size = {s: sum(os.path.getsize(library / name) for name in files[s]) for s in files}
+    assert size["train"] > 8e6
+    assert min(size["validation"], size["test"]) > 3e5

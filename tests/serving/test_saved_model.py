@@ -98,7 +98,7 @@ def test_an_error_leaves_nothing(monkeypatch, tmp_path):
 
     monkeypatch.setattr(saved_model, "write_warm_up", fail)
     monkeypatch.setattr(saved_model, "warm_up_requests", lambda *_: [])
-    monkeypatch.setattr(saved_model, "_what_is_kept", lambda *_: None)
+    monkeypatch.setattr(saved_model, "_saved_module", lambda *_: None)
     monkeypatch.setattr(saved_model.tf.saved_model, "save", lambda *_, **__: None)
     with pytest.raises(OSError, match="the disk is full"):
         export_saved_model(model(), tmp_path / "tiny")

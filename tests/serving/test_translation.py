@@ -64,7 +64,7 @@ def test_translations_are_those_of_the_model(model, translate):
 def test_wrong_requests_are_refused(translate):
     for given, message in (
         ({"texts": ["a" * 23]}, "texts: it must have at most 24 tokens"),
-        ({"texts": ["a"], "max_new_tokens": 24}, "max_new_tokens: it exceeds the limit"),
+        ({"texts": ["a"], "max_new_tokens": 24}, "max_new_tokens: the tokens exceed the limit"),
         ({"texts": ["a"], "temperature": 0.0}, "temperature: "),
     ):
         given = {name: tf.constant(x) for name, x in {"max_new_tokens": 3, **given}.items()}

@@ -22,7 +22,7 @@ import json
 import signal
 import sys
 import keras
-from rt_keras.callbacks.stop_at_signal import Stopped
+from rt_keras.callbacks.keep_state import Stopped
 from rt_keras.training import run
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate

@@ -24,9 +24,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from rt_keras.data.document_source import text_of
-from rt_keras.data.folder_files import list_files
-from rt_keras.data.python_source import LEFT_OUT
-from rt_keras.data.text_folder import SPLITS, split_of
+from rt_keras.data.file_reading import list_files
+from rt_keras.data.text_folder import LEFT_OUT, SPLITS, split_of
 
 
 def question(name, title, text, asked, answer):

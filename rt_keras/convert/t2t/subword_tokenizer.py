@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from rt_keras.data.folder_files import read_utf8
+from rt_keras.data.file_reading import read_utf8
 from rt_keras.data.tokenizer import ListTokenizer, lookup_table
 from rt_keras.keras_internals import find_special_tokens
 

@@ -7,8 +7,8 @@ import math
 
 import tensorflow as tf
 
+from rt_keras.data.tables import table
 from rt_keras.layers.key_sets import FirstTokens, Window
-from rt_keras.tables import table
 
 # Options left out of descriptions: those of any layer, and the number of heads, which comes first.
 OF_LAYERS = ("name", "dtype", "trainable", "num_heads")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import keras_hub
 
-from rt_keras.extras import needed
+from rt_keras.data.extras import needed
 from rt_keras.keras_internals import all_layers_of
 from rt_keras.models.adapted.architectures import original_class
 from rt_keras.models.adapted.folder_config import EPSILONS

@@ -12,7 +12,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.extras import needed
+from rt_keras.data.extras import needed
 from rt_keras.keras_internals import (
     begin_with,
     leave_empty,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import progress
+from rt_keras.data import progress
 from rt_keras.models.adapted.block_programs import BlockPrograms, weights_of
 from rt_keras.models.generation import bucket
 from rt_keras.models.programs import compile_once

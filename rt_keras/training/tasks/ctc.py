@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 
 from rt_keras import data as data_lib
-from rt_keras import extras, models
-from rt_keras.data import speech
+from rt_keras import models
+from rt_keras.data import extras, speech
 from rt_keras.data.batches import filled_batches
 from rt_keras.data.tokenizer import fingerprint
 from rt_keras.models.speech.speech_recognizer import (

@@ -2,10 +2,9 @@
 
 from rt_keras import data as data_lib
 from rt_keras import models
-from rt_keras.data import question_answers
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.data.question_passages import reading_examples
+from rt_keras.data.questions import SETS, reading_examples
 from rt_keras.training.tasks.text_task import TextTask
 
 # The keys of the lengths of a sequence, which are arguments of the preprocessor.
@@ -21,7 +20,7 @@ class ReaderTask(TextTask):
         *(key for key in TextTask.keys if key != "data.sequence_length"),
         *(f"data.{name}" for name in LENGTHS),
     )
-    data_sets = question_answers.SETS
+    data_sets = SETS
     examples = "questions"
     generates = "answer"
 

@@ -6,10 +6,9 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import models
-from rt_keras.data import question_answers
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.data.question_passages import retrieval_pairs
+from rt_keras.data.questions import SETS, retrieval_pairs
 from rt_keras.models.retrieval.contrastive import (
     InBatchLoss,
     found_in_batch,
@@ -40,7 +39,7 @@ class RetrieverTask(TextTask):
         "data.question_length",
         "data.num_negatives",
     )
-    data_sets = question_answers.SETS
+    data_sets = SETS
     units = (("accuracy", ".4f"), ("nats_per_question", ".4f"))
     text_units = (
         *((f"recall_at_{rank}", ".4f") for rank in RANKS),

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.convert.t2t.model import make_task
+from rt_keras.data import data_sets
 
 
 class Task:
@@ -181,12 +182,10 @@ class Task:
         Returns:
             The `Path` of a folder next to the prepared data set, and a dictionary of JSON values.
         """
-        from rt_keras.data import tfds_sets
-
-        builder = tfds_sets.prepare(self.make_builder(data))
+        builder = data_sets.prepare(self.make_builder(data))
         split = self.training_split(data)
-        identity = {"kind": self.kind, **tfds_sets.identity(builder, split), **more}
-        return tfds_sets.packed_folder(builder, split, identity), identity
+        identity = {"kind": self.kind, **data_sets.identity(builder, split), **more}
+        return data_sets.packed_folder(builder, split, identity), identity
 
     def training_split(self, data):
         """Returns the name that the training split has in the data set of a `DataConfig`."""

@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from rt_keras import extras
+from rt_keras.data import extras
 from rt_keras.files import whole_file
 
 

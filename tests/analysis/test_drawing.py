@@ -1,6 +1,6 @@
 import pytest
 
-from rt_keras.drawing import drawing
+from rt_keras.analysis.drawing import drawing
 
 
 def test_the_same_drawing_is_the_same_file(tmp_path):

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.data.question_passages import reading_examples, retrieval_pairs
+from rt_keras.data import load_question_answers
+from rt_keras.data.questions import reading_examples, retrieval_pairs
+from tests.data.test_question_folder import EMPTY, KILT_LINES, WHOLE, decoded, write
 
 LISTS = ("answers", "passages", "negatives", "documents")
 QUESTIONS = [
@@ -58,3 +60,19 @@ def test_reading_examples_have_the_best_passages_and_the_first_answer():
     ]
     # An answer of white space is not one.
     assert found == [("a?", [b"a1", b"a2"], "A"), ("é?", [b"", b""], "É")]
+
+
+def test_questions_of_a_folder_come_in_a_fixed_order(tmp_path):
+    numbers = ({"question": f"{number}?"} for number in range(9))
+    write(tmp_path / "train.jsonl", WHOLE, *numbers)
+    examples = load_question_answers("question_folder", "train", tmp_path, data_dir=tmp_path)
+    questions = [decoded(example) for example in examples.as_numpy_iterator()]
+    assert WHOLE in questions and {"question": "8?", **EMPTY} in questions and len(questions) == 10
+    assert [decoded(example) for example in examples.as_numpy_iterator()] == questions
+    with pytest.raises(ValueError, match="split must be one of train .* needs the file test.jsonl"):
+        load_question_answers("question_folder", "test", tmp_path, data_dir=tmp_path)
+    write(tmp_path / "eli5-dev-kilt.jsonl", *KILT_LINES)
+    with pytest.raises(ValueError, match="'train'.* needs the file NAME-train-kilt.jsonl of KILT"):
+        load_question_answers("kilt", "train", tmp_path, data_dir=tmp_path)
+    with pytest.raises(ValueError, match="name must be question_folder or kilt. .*'eli5'"):
+        load_question_answers("eli5", "train", tmp_path)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras.data.json_lines import read_json_lines
+from rt_keras.data.file_reading import list_files, read_json_lines
+from tests.data.checks import write_texts
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -50,3 +51,12 @@ def test_the_error_of_a_conversion_names_the_line(path):
 
     with pytest.raises(ValueError, match="people.jsonl, line 2: Ann is unknown"):
         list(read_json_lines(path, convert))
+
+
+def test_files_are_listed_without_hidden_ones_and_what_is_missing_is_told(tmp_path):
+    names = [".git/a.txt", "sub/.b.txt", "sub/c.txt", "skip/d.txt", "a.md"]
+    write_texts(tmp_path, dict.fromkeys(names, ""))
+    assert list_files(tmp_path, ".txt", ["skip"]) == ["sub/c.txt"]
+    assert list_files(tmp_path, (".txt", ".md"), ["skip"]) == ["a.md", "sub/c.txt"]
+    with pytest.raises(FileNotFoundError, match="must hold .doc or .pdf files"):
+        list_files(tmp_path, (".doc", ".pdf"))

@@ -2,7 +2,7 @@ import os
 import pty
 import sys
 
-from rt_keras import progress
+from rt_keras.data import progress
 
 
 def test_a_terminal_shows_a_bar_and_what_is_no_terminal_one_line(capsys, monkeypatch):
