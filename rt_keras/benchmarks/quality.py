@@ -13,10 +13,12 @@ import statistics
 
 from rt_keras.benchmarks import runs
 from rt_keras.benchmarks.quality_heads import KINDS, POSITIONS
-from rt_keras.benchmarks.quality_tasks import TASKS, TESTS
 from rt_keras.data.tables import table_of
 from rt_keras.options import add_integers, add_options, check_at_least_one
 
+NAMES = ("recall", "mqar", "text")
+# Number of tests during a training.
+TESTS = 20
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
 INTEGERS = {
     "steps": (1000, f"number of training steps, a multiple of {TESTS}, the number of tests"),
@@ -37,7 +39,7 @@ DERIVED = {
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    runs.add_names(parser, "tasks", TASKS, ("recall",))
+    runs.add_names(parser, "tasks", NAMES, ("recall",))
     runs.add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
     runs.add_seeds(parser)
     add_integers(parser, INTEGERS)
@@ -72,6 +74,8 @@ def main(args):
 
 def check(args):
     """Raises a `ValueError` if an option is out of range."""
+    from rt_keras.benchmarks.quality_tasks import TASKS
+
     check_at_least_one(args, "seeds", "layers", "keys", "clusters", "batch")
     _check_multiple(args, "steps", TESTS, "the number of tests in a run, ")
     _check_multiple(args, "width", 8)
@@ -103,6 +107,8 @@ def run_settings(args, task, kind, seed):
     Returns:
         A dictionary of JSON values; see `rt_keras.benchmarks.quality_training.train`.
     """
+    from rt_keras.benchmarks.quality_tasks import TASKS
+
     length = TASKS[task](args.length, args.directory).length
     keys = args.keys or max(8, length // 16)
     return {
@@ -122,7 +128,7 @@ def train_alone(settings):
     """Trains a model in a new process; see `rt_keras.benchmarks.quality_training.train`."""
     from rt_keras.benchmarks.quality_training import train
 
-    return runs.alone(train, settings)
+    return runs.alone(train, settings, TESTS)
 
 
 def report(figures):

@@ -119,7 +119,7 @@ class Kind(NamedTuple):
 
     head_groups: Callable
     convolved: bool = False
-    first: NamedTuple | None = None
+    first: "Kind | None" = None
 
 
 CONVOLVED_QUERY = partial(local_routing, kernel_size=4)

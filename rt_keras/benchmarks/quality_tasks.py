@@ -6,8 +6,6 @@ import numpy as np
 
 # Held-out batches are drawn with seeds this far above those of training.
 HELD_OUT = 10**6
-# Number of tests during a training.
-TESTS = 20
 # Number of bytes in a match of a text, including the byte to predict.
 MATCH = 5
 

@@ -11,7 +11,7 @@ from keras_hub.layers import ReversibleEmbedding
 
 from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.quality_heads import KINDS, Sizes, reach
-from rt_keras.benchmarks.quality_tasks import TASKS, TESTS
+from rt_keras.benchmarks.quality_tasks import TASKS
 from rt_keras.benchmarks.runs import say
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import SinusoidalPositions, TokenShift, TransformerBlock
@@ -23,7 +23,7 @@ TEST_BATCHES = 16
 WARM_UP = 50
 
 
-def train(settings):
+def train(settings, num_tests):
     """Trains one model.
 
     All kinds get the same batches, steps and model, except for the heads and their convolutions:
@@ -34,6 +34,7 @@ def train(settings):
         settings: dictionary of JSON values: strings `task`, `kind` and `positions`, `seed`, and
             the ints `length`, `steps`, `keys`, `clusters`, `layers`, `width` and `batch`; float
             `learning_rate`; `directory`, a string or None.
+        num_tests: int, the number of tests during the training.
 
     Returns:
         A dictionary of
@@ -52,11 +53,11 @@ def train(settings):
     task = TASKS[settings["task"]](settings["length"], settings["directory"])
     model = build(task, settings)
     _compile(model, settings)
-    every, watch = settings["steps"] // TESTS, _Watch(settings)
+    every, watch = settings["steps"] // num_tests, _Watch(settings)
     history = model.fit(
         batches(task, settings),
         steps_per_epoch=every,
-        epochs=TESTS,
+        epochs=num_tests,
         validation_data=batches(task, settings, held_out=True).take(TEST_BATCHES).cache(),
         shuffle=False,
         # The last one, so that the times of steps include the others.
@@ -68,7 +69,7 @@ def train(settings):
     return {
         "machine": machine.describe(),
         "weights": sum(math.prod(weight.shape) for weight in model.trainable_weights),
-        "steps": [every * (test + 1) for test in range(TESTS)],
+        "steps": [every * (test + 1) for test in range(num_tests)],
         "loss": history["val_nats"],
         "accuracy": history["val_accuracy"],
         "groups": group_losses(model, task, settings),

@@ -25,7 +25,7 @@ def say(text):
 def new_process(environment=None):
     """Yields a function that calls functions in one new process with environment variables."""
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, os.environ.update, [environment or {}]) as pool:
+    with ProcessPoolExecutor(1, spawn, _set_environment, [environment or {}]) as pool:
 
         def call(function, *arguments):
             try:
@@ -35,6 +35,10 @@ def new_process(environment=None):
                 raise ChildProcessError(message) from None
 
         yield call
+
+
+def _set_environment(variables):
+    os.environ.update(variables)
 
 
 def alone(function, *arguments):

@@ -15,7 +15,7 @@ _prepared = []
 
 
 class Contender(NamedTuple):
-    """What a process runs.
+    """A function that prepares runs in a process of its own.
 
     Attributes:
         target: string, "module:function". The function prepares a run: it returns a function

@@ -92,9 +92,8 @@ def test_the_command_trains_in_a_process_of_its_own(tmp_path, capfd):
 
 
 def test_kinds_have_four_heads_in_blocks_with_or_without_convolutions():
-    assert {*quality_heads.FIRST, *quality_heads.CONVOLVED} <= {*quality_heads.KINDS}
-    for kind, make in quality_heads.KINDS.items():
-        assert sum(group.num_heads for group in make(4, SIZES)) == 4, kind
+    for name, kind in quality_heads.KINDS.items():
+        assert sum(group.num_heads for group in kind.head_groups(4, SIZES)) == 4, name
     found = {}
     for kind in ("local_convolution", "local_convolution_below"):
         model = quality_training.build(Text(256), {**SHAPE, "kind": kind})
@@ -107,7 +106,7 @@ def test_kinds_have_four_heads_in_blocks_with_or_without_convolutions():
 
 
 def test_sizes_of_clusters_and_blocks():
-    _, group = quality_heads.KINDS["local_and_nearest"](4, SIZES)
+    _, group = quality_heads.KINDS["local_and_nearest"].head_groups(4, SIZES)
     assert (group.num_clusters, group.window_size) == (8, 32)
     # The keys of two windows less.
     for keys, expected in ((96, (16, 4, 12)), (32, (4, 1, 20))):

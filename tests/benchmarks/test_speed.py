@@ -59,13 +59,12 @@ def test_times_are_compared_with_full_attention_and_rivals_at_the_same_length(co
     assert len(result["figures"]) == 2 * 2 * 3
     for contest in contests:
         rival = contest["kmeans_attention"]
-        assert rival["imports"] == ("json", "torch") and rival["target"].endswith("rivals:prepare")
-        assert contest["local"]["arguments"]["window"] == 4
+        assert rival.imports == ("json", "torch") and rival.target.endswith("rivals:prepare")
+        assert contest["local"].arguments["window"] == 4
     for figure in result["figures"]:
         ratios = {x: SECONDS[x] / SECONDS[figure["kind"]] for x in SECONDS if x[0] != "b"}
         assert figure["times_as_fast_as"] == ratios
         assert (figure["package"] == "rt_keras") == (figure["kind"] != "kmeans_attention")
-    assert len(result["slopes"]) == 6 and result["slopes"][0]["peak_bytes"] == 0.0
     row = speed.report(result).splitlines()[-1].split()
     assert row[0] == "4" and row[-5:] == ["4,000.000", "5", "2.00", "0.50", "1.00"]
     with pytest.raises(RuntimeError, match="every contender failed"):
@@ -77,7 +76,7 @@ def test_seconds_of_generation_are_those_of_one_token(contests):
     result = measure("generation", *kinds, "--lengths", 64, "--tokens", 16)
     full, balanced = result["figures"]
     assert (full["seconds"], balanced["seconds"]) == (8.0 / 16, 4.0 / 4)
-    assert full["runs"] == [0.5] and contests[0]["full"]["arguments"]["heads"] == 4
+    assert full["runs"] == [0.5] and contests[0]["full"].arguments["heads"] == 4
 
 
 def test_heads_of_models_have_the_window_and_clusters_fill_the_sequence():

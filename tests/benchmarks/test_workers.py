@@ -36,7 +36,7 @@ def holder(tmp_path, monkeypatch):
 
 
 def contender(**arguments):
-    return {"target": "holder:prepare", "arguments": arguments, "imports": ()}
+    return workers.Contender("holder:prepare", arguments)
 
 
 def test_the_peak_is_that_of_the_runs_alone():
@@ -75,11 +75,11 @@ def test_functions_take_turns_until_each_has_enough_runs_or_took_long_or_failed(
         "quick": [0.1, 0.2, 0.3, 0.4, 0.5],
         "fails": [1, None],
     }
-    found = {name: iter(values) for name, values in seconds.items()}
+    left = {name: iter(values) for name, values in seconds.items()}
 
     def run(name):
         called.append(name)
-        return next(found[name])
+        return next(left[name])
 
     runs = {name: lambda name=name: run(name) for name in seconds}
     seconds["slow"] = [2.0, 2.0]
