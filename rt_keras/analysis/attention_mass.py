@@ -66,12 +66,13 @@ def measure(model, token_ids, num_queries=64, num_keys=128):
     token_ids = tf.constant(np.asarray(token_ids)[None], tf.int32)
     length = token_ids.shape[1]
     places = np.unique(np.linspace(length // 2, length - 1, num_queries).astype(int))
-    inputs, found = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}, []
+    inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
+    figures = []
     for layer, call in enumerate(attention_calls(model.backbone, inputs)):
         ((group, (query, _, key), _),) = call.groups
         heads = _heads(group, query, key, places, num_keys)
-        found += [{"layer": layer, "head": number, **x} for number, x in enumerate(heads)]
-    return {"heads": found}
+        figures += [{"layer": layer, "head": number, **x} for number, x in enumerate(heads)]
+    return {"heads": figures}
 
 
 def _heads(group, query, key, places, num_keys):
@@ -79,16 +80,17 @@ def _heads(group, query, key, places, num_keys):
     window = getattr(group, "sliding_window", None)
     weights, logsumexp = _weights(query, key, places, window)
     ordered = np.sort(weights, axis=-1)[..., ::-1]
-    found = {
+    measures = {
         "keys": 1 + np.sum(np.cumsum(ordered, axis=-1) < MASS, axis=-1),
         "entropy": -np.sum(weights * np.log(np.maximum(weights, 1e-30)), axis=-1),
     }
     if window is None:
         for name, x in _logsumexps(query, key, tf.constant(places), num_keys).items():
-            found[name] = np.exp(x.numpy() - logsumexp)
+            measures[name] = np.exp(x.numpy() - logsumexp)
         far = np.sort(weights * _far(places, weights.shape[-1]), axis=-1)
-        found["best_keys"] = far[..., -num_keys:].sum(-1)
-    means = {name: x.mean(-1) for name, x in found.items()}
+        measures["best_keys"] = far[..., -num_keys:].sum(-1)
+    # [heads]
+    means = {name: x.mean(-1) for name, x in measures.items()}
     return [
         {name: float(means[name][head]) if name in means else None for name in MEASURES}
         for head in range(len(weights))
@@ -97,6 +99,7 @@ def _heads(group, query, key, places, num_keys):
 
 def _weights(query, key, places, window):
     """Computes attention weights of some queries, `[heads, queries, length]`, and logsumexps."""
+    # [heads, length, depth] and [heads, queries, depth]
     key = repeat_heads(key, query.shape[1])[0]
     query = tf.gather(query[0], places, axis=1) * query.shape[3] ** -0.5
     logits = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32).numpy()

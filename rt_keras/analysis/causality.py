@@ -112,11 +112,12 @@ def _functions(model):
         after, size = states(other, tf.shape(other)[1])[0], chunk_size(other)
         length, depth = after.shape
         pair = tf.pad(tf.stack([before, after]), [[0, 0], [0, -length % size], [0, 0]])
+        # [chunks, 2, size, depth]
         chunks = tf.transpose(tf.reshape(pair, [2, -1, size, depth]), [1, 0, 2, 3])
-        found = tf.map_fn(
-            compare_chunk, chunks, fn_output_signature=tf.float32, parallel_iterations=1
-        )
-        return tf.unstack(tf.reshape(tf.transpose(found, [1, 0, 2]), [2, -1])[:, :length])
+        # [chunks, 2, size]
+        options = {"fn_output_signature": tf.float32, "parallel_iterations": 1}
+        changes = tf.map_fn(compare_chunk, chunks, **options)
+        return tf.unstack(tf.reshape(tf.transpose(changes, [1, 0, 2]), [2, -1])[:, :length])
 
     return label_nats, compare
 
@@ -128,13 +129,14 @@ def _draw(rng, length, count):
 
 
 def _by_distance(distances, changed):
-    found = []
+    """Returns the share of changed outputs for each range of distances that occurs."""
+    shares = []
     for low, high in zip(DISTANCES, (*DISTANCES[1:], np.inf)):
         within = (distances >= low) & (distances < high)
         if within.any():
             last = int(min(high - 1, distances.max()))
-            found.append({"from": low, "to": last, "share": float(changed[within].mean())})
-    return found
+            shares.append({"from": low, "to": last, "share": float(changed[within].mean())})
+    return shares
 
 
 def report(figures):

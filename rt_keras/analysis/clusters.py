@@ -75,7 +75,7 @@ def _of_sequence(model, tokens):
     ]
 
 
-def measure(found, sequences, tokenizer):
+def measure(heads, sequences, tokenizer):
     """Measures the sizes of clusters, and finds the most characteristic tokens of each.
 
     The score of a token t in a cluster c is its contribution to the divergence between the tokens
@@ -90,12 +90,12 @@ def measure(found, sequences, tokenizer):
     than three times, or not more often than in all positions.
 
     Args:
-        found: the list that `find` returned.
+        heads: the list that `find` returned.
         sequences: the tokens passed to `find`.
         tokenizer: the tokenizer of the model.
 
     Returns:
-        A dictionary of `heads`, a list of the dictionaries of `found` without `clusters` but with
+        A dictionary of `heads`, the dictionaries of `heads` without `clusters` but with
         - `entropy`: the entropy of the shares of the clusters over log(clusters), 1 if all shares
           are equal;
         - `empty`: the number of empty clusters;
@@ -104,7 +104,7 @@ def measure(found, sequences, tokenizer):
           models of bytes, the four most frequent bytes before it in the cluster), `count` and
           `ratio`, the most characteristic token first.
     """
-    return {"heads": [_measure_head(head, sequences, tokenizer) for head in found]}
+    return {"heads": [_measure_head(head, sequences, tokenizer) for head in heads]}
 
 
 def _measure_head(head, sequences, tokenizer):
@@ -208,11 +208,11 @@ def visible(text):
     return "".join(shown).replace(" ", "␣")
 
 
-def draw(found, tokens, tokenizer, path):
+def draw(heads, tokens, tokenizer, path):
     """Draws the clusters of the first 128 positions of a sequence, one color per cluster.
 
     Args:
-        found: the list that `rt_keras.analysis.clusters.find` returned. Only its first sequence is
+        heads: the list that `rt_keras.analysis.clusters.find` returned. Only its first sequence is
             drawn.
         tokens: int array `[length]`, the tokens of that sequence.
         tokenizer: the tokenizer of the model.
@@ -220,7 +220,7 @@ def draw(found, tokens, tokenizer, path):
             format.
     """
     labels = list(map(visible, readable(tokenizer, tokens[:POSITIONS])))
-    layers = grouped(found, lambda head: head["layer"])
+    layers = grouped(heads, lambda head: head["layer"])
     heights = [len(heads) + 2 for heads in layers.values()]
     size = (2.5 + 0.12 * len(labels), 0.5 + 0.25 * sum(heights))
     with drawing(path, dpi=110, figsize=size) as figure:

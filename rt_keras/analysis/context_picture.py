@@ -6,20 +6,20 @@ from rt_keras.analysis.drawing import drawing
 LEAST_TOKENS = 512
 
 
-def draw(found, path):
+def draw(ranges_by_model, path):
     """Draws a line for each model.
 
     A line has the ranges with at least 512 tokens, or all ranges if none has as many.
 
     Args:
-        found: dictionary from names of models to the lists that
+        ranges_by_model: dictionary from names of models to the lists that
             `rt_keras.training.stateful_scores.bits_by_position` returned for them.
         path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
     with drawing(path, figsize=(7, 4.5)) as figure:
         axis = figure.subplots()
-        for name, ranges in found.items():
+        for name, ranges in ranges_by_model.items():
             ranges = [x for x in ranges if x["tokens"] >= LEAST_TOKENS] or ranges
             # The geometric middle of each range.
             middles = [(x["first"] * (x["last"] + 1)) ** 0.5 for x in ranges]

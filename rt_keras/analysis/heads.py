@@ -35,16 +35,17 @@ def measure(model, batches, verbose=0):
 
     Source: Roy et al. 2021, section 6.
     """
-    found = collections.defaultdict(list)
+    values_by_kinds = collections.defaultdict(list)
     for inputs in progress.track(batches, "comparing heads", len(batches), verbose):
         for call in attention_calls(model, inputs):
             for kinds, pairs in pairs_by_kind(call.kinds).items():
-                found[call.name, kinds, len(pairs)].append(head_divergences(call, pairs))
-    if not found:
+                values = head_divergences(call, pairs)
+                values_by_kinds[call.name, kinds, len(pairs)].append(values)
+    if not values_by_kinds:
         raise ValueError("model must have a layer with two heads to compare. It has none.")
     divergences = [
         {"layer": layer, "kinds": list(kinds), "pairs": pairs, **_moments(values)}
-        for (layer, kinds, pairs), values in found.items()
+        for (layer, kinds, pairs), values in values_by_kinds.items()
     ]
     return {"divergences": divergences, "upper_bound": math.log(2)}
 
