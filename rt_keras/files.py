@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -53,15 +54,9 @@ def whole_file(path, suffix=""):
     path = Path(path)
     _check_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=suffix, dir=path.parent)
-    os.close(handle)
-    part = Path(name)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}{suffix}")
     try:
         yield part
-        # mkstemp creates files that only their owner can read. This one gets the usual permissions.
-        mask = os.umask(0)
-        os.umask(mask)
-        part.chmod(0o666 & ~mask)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

@@ -60,15 +60,15 @@ def one_file_each(directory, pattern, kind_of):
     Raises:
         ValueError: if there are two files of a kind.
     """
-    found = {}
+    names = {}
     for name in sorted(path.name for path in directory.iterdir() if path.is_file()):
         if match := pattern.fullmatch(name):
-            other = found.setdefault(kind_of(match), name)
+            other = names.setdefault(kind_of(match), name)
             if other != name:
                 kind = " ".join(kind_of(match))
                 problem = f"directory must hold one file of {kind}, not {other} and {name}"
                 raise wrong_folder(problem, directory, ValueError)
-    return found
+    return names
 
 
 def read_utf8(path):

@@ -141,15 +141,15 @@ class Kilt(QuestionFolder):
     split_files = "the file NAME-{split}-kilt.jsonl of KILT, where validation is dev"
 
     def _files_by_split(self):
-        found = one_file_each(self.directory, FILE, lambda x: (x["set"], NAMES[x["split"]]))
-        if not found:
+        names = one_file_each(self.directory, FILE, lambda x: (x["set"], NAMES[x["split"]]))
+        if not names:
             problem = "directory must hold files of KILT, such as eli5-train-kilt.jsonl"
             raise wrong_folder(problem, self.directory)
-        sets = sorted({name for name, _ in found})
+        sets = sorted({name for name, _ in names})
         if len(sets) > 1:
             problem = f"directory must hold one data set of KILT, not {', '.join(sets)}"
             raise wrong_folder(problem, self.directory, ValueError)
-        files = {split: name for (_, split), name in found.items()}
+        files = {split: name for (_, split), name in names.items()}
         return {split: [files[split]] for split in SPLITS if split in files}
 
     def _question(self, values):

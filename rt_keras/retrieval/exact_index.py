@@ -71,10 +71,12 @@ class ExactIndex:
 
 
 def _with_block(best, queries, vectors, start, k):
-    """Returns the k best of those found so far and of a block, whose first number is `start`."""
+    """Returns the k best of the previous blocks and of a block, whose first number is `start`."""
+    # [queries, vectors]
     scores = tf.matmul(queries, vectors, transpose_b=True)
-    found, places = tf.math.top_k(scores, min(k, vectors.shape[0]))
-    scores = tf.concat([best[0], found], axis=1)
+    # [queries, k]
+    scores, places = tf.math.top_k(scores, min(k, vectors.shape[0]))
+    scores = tf.concat([best[0], scores], axis=1)
     numbers = tf.concat([best[1], places + start], axis=1)
     # Of equal scores, top_k takes the first, which has the lower number.
     scores, places = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))

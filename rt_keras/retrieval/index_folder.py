@@ -92,7 +92,6 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
         "overlap": overlap,
         "features": retriever.output_shape[-1],
     }
-
     if Path(documents).resolve() in folder.resolve().parents:
         # Its vocabulary may be a .txt file.
         raise wrong_value("folder", "outside of the documents", str(folder))
@@ -162,7 +161,8 @@ def read_index(folder):
         # Closed one by one: a process may only open some hundred files.
         with np.load(folder / shard["file"]) as part:
             vectors.append(part["vectors"])
-            passages += map(json.loads, _texts(part))
+            texts, ends = part["texts"].tobytes(), part["ends"].tolist()
+        passages += [json.loads(texts[x:y]) for x, y in itertools.pairwise([0, *ends])]
     retriever = load_model(folder / RETRIEVER)
     if sum_of_retriever(retriever) != manifest["contents"]["retriever"]:
         raise ValueError(f"{folder / RETRIEVER} is not the retriever that the index was built with")
@@ -220,8 +220,8 @@ class Index:
         queries = self.retriever.embed_texts(questions, self.retriever.question_length)
         scores, numbers = (x.numpy().tolist() for x in self.vectors.search(queries, k))
         return [
-            [{**self.passages[number], "score": score} for score, number in zip(*found)]
-            for found in zip(scores, numbers)
+            [{**self.passages[number], "score": score} for number, score in zip(*row)]
+            for row in zip(numbers, scores)
         ]
 
 
@@ -236,9 +236,9 @@ def sum_of_retriever(retriever):
     preprocessor = retriever.preprocessor
     vocabulary = preprocessor.tokenizer.get_vocabulary()
     # Models with equal weights may pool or attend differently.
-    options = _options(retriever.get_config())
-    told = [preprocessor.sequence_length, preprocessor.truncate, vocabulary, options]
-    total.update(json.dumps(told, default=str, sort_keys=True).encode())
+    config = _options(retriever.get_config())
+    config = [preprocessor.sequence_length, preprocessor.truncate, vocabulary, config]
+    total.update(json.dumps(config, default=str, sort_keys=True).encode())
     return total.hexdigest()
 
 
@@ -253,11 +253,9 @@ def _source(documents):
     """Describes the files of documents, to detect changes: name, bytes and time of each."""
     path = Path(documents)
     names = list_files(path, ".txt") if path.is_dir() else [""]
-    found = []
-    for name in names:
-        status = (path / name).stat()
-        found.append([name or path.name, status.st_size, status.st_mtime_ns])
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    statuses = [(name or path.name, (path / name).stat()) for name in names]
+    listing = [[name, status.st_size, status.st_mtime_ns] for name, status in statuses]
+    return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
 
 
 def _passages(documents, tokenizer, length, overlap):
@@ -271,8 +269,7 @@ def _records(retriever, passages):
     while batch := list(itertools.islice(passages, PASSAGES_AT_ONCE)):
         vectors = retriever.embed_texts([text_of(passage) for passage in batch])
         for vector, passage in zip(vectors, batch):
-            text = json.dumps(passage, ensure_ascii=False).encode()
-            yield vector.tobytes() + text
+            yield vector.tobytes() + json.dumps(passage, ensure_ascii=False).encode()
 
 
 def _save(path, records, features):
@@ -286,9 +283,3 @@ def _save(path, records, features):
         texts=np.frombuffer(b"".join(texts), np.uint8),
         ends=np.cumsum([len(text) for text in texts]),
     )
-
-
-def _texts(part):
-    """Returns the texts of a file of records, as a list of bytes."""
-    texts, ends = part["texts"].tobytes(), part["ends"].tolist()
-    return [texts[start:end] for start, end in zip([0, *ends], ends)]

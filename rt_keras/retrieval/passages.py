@@ -48,15 +48,11 @@ def cut(document, tokenizer, length, overlap=0):
     title = document["title"] and document["title"] + "\n"
     length -= min(*_token_counts(tokenizer, [title]), length // 2)
     ends, counts = _words(text, tokenizer, length)
-    starts = [0, *ends]
-    return [
-        {
-            "document": document["id"],
-            "title": document["title"],
-            "text": text[starts[first] : ends[last]].strip(),
-        }
-        for first, last in _ranges(counts, length, min(overlap, length - 1))
-    ]
+    starts, passages = [0, *ends], []
+    for first, last in _ranges(counts, length, min(overlap, length - 1)):
+        part = text[starts[first] : ends[last]].strip()
+        passages.append({"document": document["id"], "title": document["title"], "text": part})
+    return passages
 
 
 def _words(text, tokenizer, length):
@@ -70,11 +66,8 @@ def _words(text, tokenizer, length):
         counts = _token_counts(tokenizer, words)
         long = [(end, words[i].lstrip()) for i, end in enumerate(ends) if counts[i] > length]
         sizes = _token_counts(tokenizer, [word for _, word in long]) if long else []
-        middles = [
-            end - len(word) // 2
-            for (end, word), size in zip(long, sizes)
-            if size > length and len(word) > 1
-        ]
+        long = [x for x, size in zip(long, sizes) if size > length and len(x[1]) > 1]
+        middles = [end - len(word) // 2 for end, word in long]
         if not middles:
             return ends, counts
         ends = sorted([*ends, *middles])

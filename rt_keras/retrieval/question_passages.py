@@ -67,11 +67,9 @@ def retrieve(index, name, directory, output, num_passages, num_negatives=0, data
                 # Among so many passages, there are enough of other documents.
                 right = max(sum(sizes[x] for x in _documents(example)) for example in batch)
                 number = max(num_passages, num_negatives and right + num_negatives)
-                found = index.search([example["question"] for example in batch], number)
-                lines += [
-                    _line(example, passages, num_passages, num_negatives)
-                    for example, passages in zip(batch, found)
-                ]
+                results = index.search([example["question"] for example in batch], number)
+                for example, passages in zip(batch, results):
+                    lines.append(_line(example, passages, num_passages, num_negatives))
             (part / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
             counts[split] = len(lines)
     return counts
@@ -94,12 +92,12 @@ def _documents(example):
     return set().union(*document_sets(example["documents"]))
 
 
-def _line(example, found, num_passages, num_negatives):
-    """Returns the JSON line of a question with its passages."""
+def _line(example, passages, num_passages, num_negatives):
+    """Returns the JSON line of a question with the passages that were found for it."""
     right = _documents(example)
-    wrong = [passage for passage in found if passage["document"] not in right]
+    wrong = [passage for passage in passages if passage["document"] not in right]
     if num_passages:
-        example["passages"] = [text_of(passage) for passage in found[:num_passages]]
+        example["passages"] = list(map(text_of, passages[:num_passages]))
     if num_negatives:
-        example["negatives"] = [text_of(passage) for passage in wrong[:num_negatives]]
+        example["negatives"] = list(map(text_of, wrong[:num_negatives]))
     return json.dumps(example, ensure_ascii=False) + "\n"
