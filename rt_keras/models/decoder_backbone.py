@@ -89,15 +89,6 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
             caches.append(cache)
         return normalized(self.layer_norm, x), tuple(caches)
 
-    def _call_blocks_with_cache(self, x, caches, position, cross_caches=None, **options):
-        """Runs the blocks on the next positions and returns outputs and the blocks' caches."""
-        self._check_caches(caches)
-        changed = []
-        for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
-            x, cache = block.call_with_cache(x, cache, position, cross_cache, **options)
-            changed.append(cache)
-        return normalized(self.layer_norm, x), tuple(changed)
-
     def _call_blocks_in_place(self, x, caches, position, cross_caches=None):
         """Runs the blocks on the next positions, updates their caches and returns outputs."""
         for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):

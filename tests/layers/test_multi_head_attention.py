@@ -140,15 +140,6 @@ def test_no_keys():
     np.testing.assert_array_equal(output, np.ones([2, 5, 6]))
 
 
-def test_regularizers_and_initializers():
-    x = checks.random(2, 5, 6)
-    layer = mixed(kernel_initializer="ones", bias_initializer="ones", kernel_regularizer="l2")
-    layer(x, x)
-    assert len(layer.losses) == 4
-    for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense):
-        assert np.all(dense.kernel == 1) and np.all(dense.bias == 1)
-
-
 @pytest.mark.slow
 def test_constraints_and_the_activity_regularizer_equal_those_of_keras():
     x = checks.random(2, 5, 6)

@@ -136,17 +136,6 @@ def test_statistics_of_grouped_queries_count_each_key_once():
     np.testing.assert_array_equal(np.sum(heads.member_counts, axis=2), expected)
 
 
-def test_config_of_rotary_positions_and_grouped_queries():
-    x = checks.random(2, 9, 8)
-    rotary = keras_hub.layers.RotaryEmbedding(max_wavelength=500, scaling_factor=2.0)
-    layer = grouped([RoutingHeads(2, 3, 4), LocalHeads(2, 3)], 2, rotary_embedding=rotary)
-    checks.config_makes_an_equal_layer(layer, x, x, use_causal_mask=True)
-    expected = layer(x, x, use_causal_mask=True)
-    assert layer.key_dense.kernel.shape == layer.value_dense.kernel.shape == (8, 8)
-    rotary.scaling_factor = 1.0
-    assert checks.largest_difference(layer(x, x, use_causal_mask=True), expected) > 1e-3
-
-
 @pytest.mark.parametrize(
     "groups, options, message",
     [
@@ -182,10 +171,3 @@ def test_axes_of_a_constraint_are_those_of_weights_with_heads(shape, axis):
     found = HeadConstraint(constraint, shape)(weights)
     assert found.shape == weights.shape
     np.testing.assert_array_equal(np.reshape(found, shape), expected)
-
-
-def test_config_of_a_constraint():
-    constraint = HeadConstraint(keras.constraints.MaxNorm(0.5, axis=1), (2, 3, -1))
-    other = HeadConstraint.from_config(constraint.get_config())
-    weights = checks.random(6, 4)
-    np.testing.assert_array_equal(other(weights), constraint(weights))

@@ -123,13 +123,6 @@ def test_training_starts_from_attention_without_convolutions():
     checks.trains_every_weight(layer, x, x)
 
 
-def test_global_tokens_have_convolved_queries():
-    # Full heads see all keys anyway.
-    layer = attention([FullHeads(2)], num_global_tokens=1)
-    first = np.arange(LENGTH)[None].repeat(2, axis=0) == 0
-    np.testing.assert_allclose(layer(X, X, global_mask=first), layer(X, X), rtol=0, atol=1e-12)
-
-
 # Decoding.
 
 

@@ -3,7 +3,6 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import SpecAugment
-from tests.layers import checks
 
 X = np.ones([4, 50, 20], "float32")
 
@@ -29,13 +28,6 @@ def test_there_are_no_masks_outside_training():
     assert np.any(layer(X, training=True) == 0)
 
 
-def test_kept_values_stay_as_they_are():
-    x = checks.random(2, 30, 20)
-    found = SpecAugment(1, 5, 1, 5, seed=0)(x, training=True).numpy()
-    assert 0 < np.mean(found == 0) < 1
-    np.testing.assert_array_equal(found, np.where(found == 0, 0, x))
-
-
 def test_every_width_up_to_the_maximum_occurs():
     of_frames, of_bins = SpecAugment(0, 9, 1, 5, seed=1), SpecAugment(1, 3, 0, 9, seed=1)
     frames, bins = (np.array([widths(layer) for _ in range(25)]) for layer in (of_frames, of_bins))
@@ -56,15 +48,6 @@ def test_masks_wider_than_a_sound_fit_into_it():
     layer = SpecAugment(0, 0, 1, 1000, seed=0)
     found = layer(X, training=True).numpy()
     assert np.any(np.all(found == 0, axis=(1, 2)))
-
-
-def test_masks_follow_the_seed():
-    first, again, other = (SpecAugment(1, 9, 1, 20, seed=seed) for seed in (1, 1, 2))
-    expected = [first(X, training=True).numpy() for _ in range(2)]
-    for x in expected:
-        np.testing.assert_array_equal(again(X, training=True), x)
-    assert np.any(expected[0] != expected[1])
-    assert np.any(expected[0] != other(X, training=True))
 
 
 def test_compiled_for_any_shape():

@@ -64,34 +64,13 @@ def test_equation(normalize_first, shift_tokens, cross):
 @pytest.mark.parametrize("normalize_first", [True, False])
 def test_dropout_before_each_residual_in_training(normalize_first):
     x = checks.random(2, 9, WIDTH)
+    layer = block(normalize_first=normalize_first, dropout=0.5)
+    assert layer.attention.dropout == layer.feed_forward.dropout == 0.5
     rates = {"attention_dropout": 0.0, "activation_dropout": 0.0}
     layer = block(normalize_first=normalize_first, dropout=0.5, **rates)
+    assert layer.attention.dropout == layer.feed_forward.dropout == 0.0
     np.testing.assert_array_equal(layer(x), layer(x, training=False))
     assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-2
-
-
-@pytest.mark.parametrize("name", ["attention_dropout", "activation_dropout"])
-def test_separate_dropout_rates(name):
-    x = checks.random(2, 9, WIDTH)
-    layer = block(**{name: 0.5})
-    assert layer.attention.dropout == (0.5 if name == "attention_dropout" else 0.0)
-    assert layer.feed_forward.dropout == (0.5 if name == "activation_dropout" else 0.0)
-    assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-3
-    other = block(dropout=0.5, **{name: 0.0})
-    rates = {"attention_dropout": other.attention, "activation_dropout": other.feed_forward}
-    assert rates.pop(name).dropout == 0.0
-    assert [layer.dropout for layer in rates.values()] == [0.5]
-
-
-def test_without_biases():
-    x = checks.random(2, 9, WIDTH)
-    for name in ("attention", "feed_forward"):
-        layer = block(**{f"{name}_bias": False})
-        layer(x)
-        biases = [weight.path for weight in layer.weights if weight.path.endswith("/bias")]
-        other = {"attention": "feed_forward", "feed_forward": "attention"}[name]
-        assert any(f"/{other}/" in path for path in biases)
-        assert not any(f"/{name}/" in path for path in biases)
 
 
 def test_masks():
@@ -170,20 +149,3 @@ def test_kinds_of_normalization(normalization):
     checks.trains_every_weight(block, x, use_causal_mask=True)
     expected = block(x, use_causal_mask=True)
     np.testing.assert_allclose(checks.decode(block, x, 5), expected, rtol=0, atol=1e-5)
-
-
-def test_blocks_without_a_cache():
-    assert not block("balanced").cached_decoding
-    balanced = RoutingHeads(2, 3, 4, assignment="balanced")
-    assert not block(cross_head_groups=[balanced]).cached_decoding
-
-
-def test_decoding_in_bfloat16():
-    policy = "bfloat16"
-    layer = block(dtype=policy, heads=[LocalHeads(3, 4, max_relative_distance=3, dtype=policy)])
-    x = tf.cast(checks.random(2, 9, WIDTH), "bfloat16")
-    expected = layer(x, use_causal_mask=True)
-    found = checks.decode(layer, x, 4)
-    assert found.dtype == expected.dtype == "bfloat16"
-    assert {x.dtype for x in tf.nest.flatten(layer.new_cache(2, 9))} == {tf.bfloat16}
-    assert checks.largest_difference(tf.cast(found, "float32"), tf.cast(expected, "float32")) < 5e-2

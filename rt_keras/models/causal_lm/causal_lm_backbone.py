@@ -5,6 +5,7 @@ import functools
 import keras
 
 from rt_keras.layers import Dropout
+from rt_keras.layers.block_layers import normalized
 from rt_keras.layers.document_caches import read_documents
 from rt_keras.layers.head_options import positive_int
 from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
@@ -274,9 +275,16 @@ class RoutingTransformerBackbone(DecoderBackbone):
             given = token_ids, cache, position, count, training, segment_ids
             reads_chunks = all(block.attention.reads_chunks for block in self.transformer_blocks)
             return read_documents(self, *given, reads_chunks)
+        self._check_caches(cache)
         x = self.embedding(token_ids, training=training, start=position)
         x = self.input_dropout(x, training=training)
-        return self._call_blocks_with_cache(x, cache, position, count=count, training=training)
+        caches = []
+        for block, block_cache in zip(self.transformer_blocks, cache):
+            x, block_cache = block.call_with_cache(
+                x, block_cache, position, count=count, training=training
+            )
+            caches.append(block_cache)
+        return normalized(self.layer_norm, x), tuple(caches)
 
     def call_in_place(self, token_ids, cache, position):
         """Runs the model on one position as `call_with_cache` does, and updates the cache.

@@ -5,6 +5,7 @@ import math
 import keras
 
 from rt_keras.layers import Dropout
+from rt_keras.layers.block_layers import normalized
 from rt_keras.layers.head_options import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.image.image_embedding import RoutingTransformerImageEmbedding, sides
@@ -227,8 +228,13 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         Raises:
             ValueError: if `cached_decoding` is False or the cache belongs to another model.
         """
+        self._check_caches(cache)
         x = self.embedding.embed(before, labels, start=place)
-        return self._call_blocks_with_cache(x, cache, place)
+        caches = []
+        for block, block_cache in zip(self.transformer_blocks, cache):
+            x, block_cache = block.call_with_cache(x, block_cache, place)
+            caches.append(block_cache)
+        return normalized(self.layer_norm, x), tuple(caches)
 
     def call_in_place(self, before, cache, place, labels=None):
         """Runs the model on one position as `call_with_cache` does, and updates the cache.

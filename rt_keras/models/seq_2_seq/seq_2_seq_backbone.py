@@ -359,8 +359,13 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         Raises:
             ValueError: if `cached_decoding` is False or the cache belongs to another model.
         """
+        self._check_caches(cache)
         x = self.embedding(token_ids, training=False, start=position)
-        return self._call_blocks_with_cache(x, cache, position, cross_caches)
+        caches = []
+        for block, block_cache, cross_cache in zip(self.transformer_blocks, cache, cross_caches):
+            x, block_cache = block.call_with_cache(x, block_cache, position, cross_cache)
+            caches.append(block_cache)
+        return normalized(self.layer_norm, x), tuple(caches)
 
     def call_in_place(self, token_ids, cross_caches, cache, position):
         """Runs the decoder on one position as `call_with_cache` does, and updates the cache.
