@@ -244,7 +244,7 @@ class Cluster(ByOps):
         return {"asked": last_vectors(query, count, self.kernel_size - 1, before=asked)}
 
     def routing(self, heads):
-        """Returns the routing arguments of the ops; see `rt_keras.ops.nearest.assign.Assignment`."""
+        """Returns what determines clusters and logits; see `rt_keras.ops.nearest.assign`."""
         return {
             "centroids": tf.convert_to_tensor(heads.centroids),
             "load_bias": tf.convert_to_tensor(heads.load_bias),
