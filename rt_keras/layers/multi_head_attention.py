@@ -412,37 +412,36 @@ class MultiHeadAttention(keras.layers.Layer):
         counts, (query, key, value) = self._head_counts, vectors
         # [batch, length, heads * depth] -> [batch, heads, length, depth]
         if query is not None:
-            query = swap_heads(self._placed(split_heads(query, counts.query), start, "query"))
+            query = swap_heads(self._rotated(split_heads(query, counts.query), start, "query"))
         if key is not None:
-            key = swap_heads(self._placed(split_heads(key, counts.key), start, "key"))
+            key = swap_heads(self._rotated(split_heads(key, counts.key), start, "key"))
         if value is not None:
             value = swap_heads(split_heads(value, counts.value))
         return Vectors(query, key, value)
 
-    def _placed(self, x, start, role):
-        """Returns queries or keys rotated in the heads of all groups that are rotated."""
-        rotated = self._rotated(x, start)
+    def _rotated(self, x, start, role):
+        """Returns queries or keys `[batch, length, heads, depth]` rotated by their positions.
+
+        The heads of groups that take no rotary embedding stay as they are.
+        """
+        if self.rotary_embedding is None:
+            return x
+        positions = tf.convert_to_tensor(start)
+        if positions.shape.rank < 2:
+            positions = places_of_rows(positions, tf.range(size(x, 1)))
+        rotated = tf.cast(self._rotate(x, positions), x.dtype)
         is_rotated = []
         for group in self.head_groups:
             count = group.num_heads
             if role == "key":
                 count = 0 if group.share_qk else count // self._queries_per_key
             is_rotated += [group.takes_rotary_embedding] * count
-        if rotated is x or all(is_rotated):
+        if all(is_rotated):
             return rotated
         return tf.where(tf.constant(is_rotated)[:, None], rotated, x)
 
-    def _rotated(self, x, start):
-        """Rotates queries or keys `[batch, length, heads, depth]` by their positions."""
-        if self.rotary_embedding is None:
-            return x
-        positions = tf.convert_to_tensor(start)
-        if positions.shape.rank < 2:
-            positions = places_of_rows(positions, tf.range(size(x, 1)))
-        return tf.cast(self._turned(x, positions), x.dtype)
-
-    def _turned(self, x, positions):
-        """Returns vectors `[batch, length, heads, depth]` rotated at the given positions."""
+    def _rotate(self, x, positions):
+        """Rotates `[batch, length, heads, depth]` by positions `[batch or 1, length]`."""
         return self.rotary_embedding(x, positions=positions)
 
     def rotated_at(self, x, start, position):
@@ -454,7 +453,7 @@ class MultiHeadAttention(keras.layers.Layer):
             position: int, the new position of all vectors.
         """
         turn = position - places_of_rows(start, tf.range(size(x, 2)))
-        return tf.cast(swap_heads(self._turned(swap_heads(x), turn)), x.dtype)
+        return tf.cast(swap_heads(self._rotate(swap_heads(x), turn)), x.dtype)
 
     def _gates(self, inputs):
         """Returns the gates of all groups that have some, `[batch, length, gates]`, or None."""

@@ -62,6 +62,11 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
             x = block(x, training=training, **options)
         return normalized(self.layer_norm, x)
 
+    @property
+    def intermediate_dim(self):
+        """The width of the feed-forward networks, or None if all are replaced."""
+        return self.block_options.intermediate_dim
+
     # Decoding with a cache.
 
     @property

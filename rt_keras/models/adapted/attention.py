@@ -117,14 +117,14 @@ class AdaptedAttention(MultiHeadAttention):
             output, cache = self.call_with_cache(x, step.cache, step.position, count=step.count)
         return output, DecodingStep(cache, step.position, step.count)
 
-    def _placed(self, x, start, role):
+    def _rotated(self, x, start, role):
         norm = self.query_norm if role == "query" else self.key_norm
-        return super()._placed(x if norm is None else norm(x), start, role)
+        return super()._rotated(x if norm is None else norm(x), start, role)
 
-    def _turned(self, x, positions):
+    def _rotate(self, x, positions):
         if self.rotary_scale != 1:
             positions = tf.cast(positions, tf.float32) / self.rotary_scale
-        return super()._turned(x, positions)
+        return super()._rotate(x, positions)
 
     def rotated_at(self, x, start, position):
         # YaRN makes rotated vectors longer. They must become so only once.

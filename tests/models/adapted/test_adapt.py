@@ -99,7 +99,9 @@ def test_rotary_positions_are_scaled():
     rows = adapted.transformer_layers[0]._self_attention_layer
     x = np.random.default_rng(0).normal(size=[1, 8, 1, 4]).astype("float32")
     rotary = llama.transformer_layers[0]._self_attention_layer.rotary_embedding_layer
-    np.testing.assert_allclose(rows._rotated(x, 0)[:, 4], rotary(x[:, 4:5], start_index=1)[:, 0])
+    np.testing.assert_allclose(
+        rows._rotated(x, 0, "query")[:, 4], rotary(x[:, 4:5], start_index=1)[:, 0]
+    )
     loaded = type(adapted).from_config(adapted.get_config())
     for ours, theirs in zip(loaded.weights, adapted.weights):
         ours.assign(theirs)

@@ -58,7 +58,7 @@ def test_rotary_embeddings_are_scaled(tmp_path, scaling, frequencies, gain, as_p
     for layer in attention_layers(loaded) + attention_layers(again):
         # Rotation turns (1, 0) into (cos, sin).
         ones = tf.constant([[[[1.0] * 4 + [0.0] * 4]]])
-        cos, sin = np.split(np.ravel(layer._turned(ones, tf.constant([[1]]))), 2)
+        cos, sin = np.split(np.ravel(layer._rotate(ones, tf.constant([[1]]))), 2)
         np.testing.assert_allclose(np.arctan2(sin, cos), frequencies, rtol=1e-4)
         np.testing.assert_allclose(np.hypot(cos, sin), gain, rtol=1e-5)
         # Keys at one distance keep their lengths.
