@@ -70,16 +70,7 @@ def main(args):
 
 
 def settings_of(args, text, seed):
-    """Returns the settings of a run.
-
-    Args:
-        args: namespace of the options.
-        text: string, a configuration with changes after colons.
-        seed: int.
-
-    Returns:
-        A dictionary of JSON values.
-    """
+    """Returns the settings of a run, from a configuration with changes after colons."""
     config, *changes = text.split(":")
     steps = [f"trainer.{name}={args.steps}" for name in ("steps", "validation_every")]
     return {

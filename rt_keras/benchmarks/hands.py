@@ -63,14 +63,7 @@ def main(args):
 
 
 def cells(args):
-    """Returns the settings of all processes, in which the contenders take turns.
-
-    Args:
-        args: namespace of the options.
-
-    Returns:
-        A list of dictionaries of JSON values.
-    """
+    """Returns the settings of all processes, in which the contenders take turns."""
     lengths = {"generate": args.prompt_lengths, "export": [None]}
     return [
         {"name": Path(args.model).name, "task": task, "length": length, "kind": kind, "turn": turn}
@@ -91,14 +84,7 @@ def _measure(model, settings):
 
 
 def report(figures):
-    """Returns the figures as a table with a row for each wait.
-
-    Args:
-        figures: list of dictionaries, see `main`.
-
-    Returns:
-        Lines of text.
-    """
+    """Returns the figures as a table with a row for each wait."""
     rows = {}
     for figure in figures:
         settings = figure["settings"]
@@ -158,11 +144,7 @@ def text_of(length):
 
 
 def generation(model, length):
-    """Measures calls of `generate`.
-
-    Args:
-        model: a causal language model.
-        length: int, number of tokens of the prompt.
+    """Measures calls of `generate` with prompts of some tokens.
 
     Returns:
         A dictionary of seconds: `first_call` and `second_call`, with the same prompt and `NEW` new
@@ -188,12 +170,7 @@ def generation(model, length):
 
 
 def training(model, length, lora):
-    """Measures steps of `fit` with Adam and one text.
-
-    Args:
-        model: a causal language model.
-        length: int, number of tokens of the text.
-        lora: bool, whether to train LoRA instead of all weights.
+    """Measures steps of `fit` with Adam and one text, of all weights or of LoRA.
 
     Returns:
         A dictionary of seconds: `first_step`, and `step`, the median of the others.
@@ -222,9 +199,6 @@ def training(model, length, lora):
 
 def export(model):
     """Measures an export of an adapted model, and its answers in another process.
-
-    Args:
-        model: an adapted causal language model.
 
     Returns:
         A dictionary of the seconds of `export`, the `graph_megabytes` of `saved_model.pb`, and the

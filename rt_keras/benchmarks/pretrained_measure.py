@@ -124,15 +124,8 @@ def losses_of(losses, length):
 def needle(reader, hay, length, depth, seed):
     """Returns a sequence that asks for a number in a sentence hidden in a text.
 
-    Args:
-        reader: a `Reader`.
-        hay: int array, tokens of the text.
-        length: int, length of the sequence.
-        depth: float, position of the sentence, from 0 to 1.
-        seed: int, seed of the number.
-
-    Returns:
-        Tuple of the tokens, which end with the answer, and the number of tokens of the answer.
+    The sentence is at a depth from 0 to 1. The sequence ends with the answer, whose number of
+    tokens is returned too.
     """
     number = np.random.default_rng(seed).integers(10_000, 100_000)
     texts = SENTENCE.format(number), QUESTION, f" {number}"
@@ -144,13 +137,7 @@ def needle(reader, hay, length, depth, seed):
 
 
 def token_seconds(reader, cache, position):
-    """Returns the time of a token that is generated after a sequence.
-
-    Args:
-        reader: a `Reader`.
-        cache: cache of the sequence, with room for `ROOM` more positions.
-        position: int, length of the sequence.
-    """
+    """Returns the time of a token after a sequence, whose cache has room for `ROOM` more."""
     write = tf.function(reader.write, jit_compile=True)
 
     def run(count):

@@ -135,16 +135,7 @@ def build(task, settings):
 
 
 def batches(task, settings, held_out=False):
-    """Returns the batches of a task as inputs, targets and weights of its model.
-
-    Args:
-        task: a `Task`.
-        settings: dictionary of `seed` and `batch`.
-        held_out: bool, whether to draw validation batches. Defaults to False.
-
-    Returns:
-        Endless `tf.data.Dataset` of (inputs of the model, targets, weights).
-    """
+    """Returns endless batches of a task as inputs, targets and weights of its model."""
 
     def at_scored_places(tokens, targets, weights):
         inputs = {"tokens": tokens}

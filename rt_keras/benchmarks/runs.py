@@ -164,14 +164,7 @@ def check_language_model(args):
 
 
 def add_names(parser, name, known, default=None):
-    """Adds an option that selects what to measure.
-
-    Args:
-        parser: an `argparse` parser.
-        name: string, the option, a plural.
-        known: iterable of strings.
-        default: tuple of strings. Defaults to None, for all.
-    """
+    """Adds an option, a plural, that selects what to measure; all by default."""
     shown = " ".join(default or ["all"])
     meaning = f"{name} to measure: {', '.join(known)} (default: {shown})"
     default = default or tuple(known)

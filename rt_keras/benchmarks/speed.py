@@ -13,10 +13,12 @@ example: rt-keras benchmark speed attention --lengths 1024 4096 --json attention
 """
 
 import itertools
+import math
+import statistics
 
 import rt_keras
 from rt_keras.benchmarks import machine, rivals, runs, workers
-from rt_keras.data.tables import table_of
+from rt_keras.data.tables import grouped, table_of
 from rt_keras.options import add_integers, add_options, check_at_least_one
 
 ROUTING = ("balanced_shared", "balanced_separate", "nearest_shared", "nearest_separate")
@@ -128,8 +130,9 @@ def measure(args, chosen_rivals):
         chosen_rivals: dictionary from `rt_keras.benchmarks.rivals.choose`.
 
     Returns:
-        A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
-        contender, length and pass. The seconds of generation are those of a token.
+        A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
+        contender, length and pass, and the `slopes` of time and memory by length. The seconds of
+        generation are those of a token.
 
     Raises:
         RuntimeError: if every contender fails.
@@ -150,6 +153,7 @@ def measure(args, chosen_rivals):
         "rivals": rivals.versions(chosen_rivals),
         "settings": runs.values(args, SETTINGS),
         "figures": figures,
+        "slopes": slopes(figures),
     }
 
 
@@ -225,3 +229,33 @@ def _title(result):
     layers = "" if result["what"] == "attention" else "{layers} blocks, "
     shape = f"{layers}{heads}, float32, XLA".format(**result["settings"])
     return f"{result['what']}: {shape}\n{result['machine']}"
+
+
+def slopes(figures):
+    """Returns how time and memory grow with the length.
+
+    Args:
+        figures: list of dictionaries with `kind`, `pass`, `length`, `seconds` and `peak_bytes`.
+
+    Returns:
+        A list of dictionaries with `kind`, `pass` and, for `seconds` and `peak_bytes`, the slopes
+        of lines fitted to the logarithms. Kinds with a single length are left out.
+
+    >>> figures = [
+    ...     {"kind": "full", "pass": "step", "length": n, "seconds": n**2, "peak_bytes": n}
+    ...     for n in (10, 20, 40)
+    ... ]
+    >>> [round(slopes(figures)[0][name], 3) for name in ("seconds", "peak_bytes")]
+    [2.0, 1.0]
+    """
+    lines = grouped(figures, lambda figure: (figure["kind"], figure["pass"]))
+    return [
+        {"kind": kind, "pass": timed, **{x: _slope(line, x) for x in ("seconds", "peak_bytes")}}
+        for (kind, timed), line in lines.items()
+        if len(line) > 1
+    ]
+
+
+def _slope(line, quantity):
+    points = [[math.log(figure[name]) for figure in line] for name in ("length", quantity)]
+    return statistics.linear_regression(*points).slope

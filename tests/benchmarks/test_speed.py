@@ -65,6 +65,7 @@ def test_times_are_compared_with_full_attention_and_rivals_at_the_same_length(co
         ratios = {x: SECONDS[x] / SECONDS[figure["kind"]] for x in SECONDS if x[0] != "b"}
         assert figure["times_as_fast_as"] == ratios
         assert (figure["package"] == "rt_keras") == (figure["kind"] != "kmeans_attention")
+    assert len(result["slopes"]) == 6 and result["slopes"][0]["peak_bytes"] == 0.0
     row = speed.report(result).splitlines()[-1].split()
     assert row[0] == "4" and row[-5:] == ["4,000.000", "5", "2.00", "0.50", "1.00"]
     with pytest.raises(RuntimeError, match="every contender failed"):
