@@ -223,10 +223,7 @@ def memory_chunk(
     """
     length, block_size = size(query, 2), size(memory["new_key"], 2)
     joined = JoinedChunk(position, count, length, block_size, block_size, look_back=0)
-    # An empty sequence is one block of padding. The number is only known if the position is an int.
-    first = position if isinstance(position, int) else tf.reduce_max(position % block_size)
-    begun = larger(ceil_div(first % block_size + length, block_size), 1)
-    num_blocks = begun if isinstance(begun, int) else ceil_div(length, block_size) + 1
+    begun, num_blocks = _count_blocks(position, length, block_size)
 
     def split(aligned):
         """Splits `[batch, heads, length, ...]` to `[blocks, batch, heads, block_size, ...]`."""
@@ -252,21 +249,26 @@ def memory_chunk(
         "real": split(joined.real[:, None]),
         **{name: split(joined.align(x)) for name, x in sequences.items()},
     }
-    members = num_probes * min(memory_keys, memory["key"].shape[3])
-    shape = [*query.shape[:2], block_size, members]
-    specs = [tf.TensorSpec([*shape, x.shape[4]], x.dtype) for x in (memory["key"], memory["value"])]
-    specs += [tf.TensorSpec(shape, tf.bool)]
     chosen, after = _over_blocks(
         lambda block, stored: _read_block(block, stored, window_size, memory_keys, eviction),
         blocks,
         _stored(memory),
         begun,
-        specs,
+        num_probes * min(memory_keys, memory["key"].shape[3]),
     )
     # [batch, heads, length, num_probes * memory_keys, ...]
     chosen = [joined.of_chunk(join_blocks(move_axis(x, 0, 2), joined.total)) for x in chosen]
     after |= {f"new_{name}": joined.ring_of(x) for name, x in sequences.items()}
     return *_attend(query, chosen, dropout, seed), like(after, memory)
+
+
+def _count_blocks(position, length, block_size):
+    """Returns the number of blocks that a chunk has begun, and of those that it may have begun."""
+    # The number is only known if the position is an int.
+    first = position if isinstance(position, int) else tf.reduce_max(position % block_size)
+    # An empty sequence is one block of padding.
+    begun = larger(ceil_div(first % block_size + length, block_size), 1)
+    return begun, begun if isinstance(begun, int) else ceil_div(length, block_size) + 1
 
 
 def _read_block(block, stored, window_size, memory_keys, eviction):
@@ -383,28 +385,33 @@ def _attend(query, chosen, dropout=0.0, seed=None):
     return [tf.squeeze(x, axis=3) for x in results]
 
 
-def _over_blocks(read_block, blocks, stored, begun, specs):
+def _over_blocks(read_block, blocks, stored, begun, members):
     """Reads blocks one after the other, each with the memory at its beginning.
 
     Args:
-        read_block: function of a block's dictionary and a memory. It returns a tuple of tensors,
-            which its queries see, and the memory after the block.
+        read_block: function of a block's dictionary and a memory. It returns the keys and values
+            that its queries see, `[batch, heads, block_size, members, ...]`, a mask of those that
+            there are, and the memory after the block.
         blocks: dictionary of `[blocks, ...]`.
         stored: the memory before the first block.
         begun: int or int scalar, number of blocks to read, the first ones.
-        specs: the `tf.TensorSpec` of each of those tensors.
+        members: int, number of members that a query sees.
 
     Returns:
-        The tensors, `[blocks, ...]` each, and the memory after the last block.
+        Keys, values and mask, `[blocks, ...]` each, and the memory after the last block.
     """
-    count = size(blocks["query"], 0)
+    count, shape = size(blocks["query"], 0), [*blocks["query"].shape[1:4], members]
 
     def step(index, stored, arrays):
         chosen, after = read_block({name: x[index] for name, x in blocks.items()}, stored)
         arrays = [array.write(index, x) for array, x in zip(arrays, chosen)]
         return index + 1, like(after, stored), arrays
 
-    arrays = [tf.TensorArray(x.dtype, count, element_shape=x.shape) for x in specs]
+    arrays = [
+        tf.TensorArray(x.dtype, count, element_shape=[*shape, x.shape[4]])
+        for x in (stored["key"], stored["value"])
+    ]
+    arrays += [tf.TensorArray(tf.bool, count, element_shape=shape)]
     _, stored, arrays = tf.while_loop(
         lambda index, *_: index < begun, step, (tf.constant(0), stored, arrays)
     )

@@ -222,7 +222,10 @@ class Assignment(NamedTuple):
 
     def scaled(self, query):
         """Scales queries such that their products with keys are logits."""
-        query = query * query.shape[3] ** -0.5
+        return self.with_scale(query * query.shape[3] ** -0.5)
+
+    def with_scale(self, query):
+        """Multiplies the queries of each head by its `scale`, if there is one."""
         if self.scale is None:
             return query
         return query * tf.cast(self.scale, query.dtype)[:, None, None]

@@ -331,11 +331,8 @@ def nearest_step(
         allowed = places < counts  # [batch, heads, probes, window]
     else:
         allowed = _last_before(before, counts, places, positions, window_size)
-    query = assigned.query
-    if scale is not None:
-        query *= tf.cast(scale, query.dtype)[:, None, None]
     output = attend_step(
-        query,
+        assignment.with_scale(assigned.query),
         members(cache["key"]),
         members(cache["value"]),
         flatten_blocks(allowed)[:, :, None],
