@@ -132,10 +132,8 @@ def test_an_error_in_a_chunk_reaches_the_caller_instead_of_the_chunks_that_wait(
 
 def test_a_room_smaller_than_the_prompt_is_refused(task):
     count = count_tokens(task, PROMPTS[0])
-    too_short = f"max_length must be at least {count}, .*prompt. Received: max_length=4"
-    for way in (task.generate, task.read):
-        with pytest.raises(ValueError, match=too_short):
-            way(PROMPTS, max_length=4)
+    with pytest.raises(ValueError, match=f"max_length must be at least {count}, .*prompt"):
+        task.read(PROMPTS, max_length=4)
     with pytest.raises(ValueError, match=f"prompt must have at most 4 .* Received: {count}"):
         next(stream(task, PROMPTS[0], max_length=4))
     with pytest.raises(ValueError, match="max_length must be at least 49, .*: max_length=48"):
@@ -164,5 +162,3 @@ def test_lengths_that_are_refused(task):
     for texts in (PROMPTS, np.array(PROMPTS), tf.constant(PROMPTS)):
         with pytest.raises(ValueError, match="max_length must be at least .*: max_length=4"):
             task.generate(texts, max_length=4)
-        counts = [count_tokens(task, text) for text in PROMPTS]
-        assert task.read(texts, verbose=0)["count"].tolist() == counts

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import rt_keras
-from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from tests.models.adapted.checks import make_backbone, make_inputs
 
 LENGTH, SHORTEST, LONGEST = 20, 5, 9
@@ -50,17 +50,6 @@ def check_recomputed(task, inputs, prefix, tokens):
     for row, length in enumerate((LONGEST, SHORTEST)):
         np.testing.assert_array_equal(tokens[row, length:], likeliest[row, length - 1 : -1])
     return logits
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "groups"), [("Llama", SPARSE), ("GPT2", [LocalRoutingHeads(4, 4, 2, 4)])]
-)
-def test_sparse_heads_generate_what_the_parallel_pass_finds(family, groups):
-    task = rt_keras.adapt(make_task(family), groups)
-    task.compile(sampler="greedy", jit_compile=False)
-    inputs, prefix = make_prompts(task)
-    check_recomputed(task, inputs, prefix, generate(task, inputs, prefix))
 
 
 @pytest.mark.slow
