@@ -20,7 +20,7 @@ from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.short_convolution import ShortConvolution
 from rt_keras.layers.split_heads import Vectors, hand_out
 from tests.layers import checks
-from tests.layers.test_projections import rotated, seen_by_groups
+from tests.layers.test_split_heads import rotated, seen_by_groups
 from tests.ops import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")

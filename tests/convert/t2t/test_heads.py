@@ -52,7 +52,7 @@ def test_causal_attention_has_the_decoders_and_all_other_the_encoders():
                 np.testing.assert_array_equal(group(x, x, x, use_causal_mask=causal), plain)
 
 
-def test_projections_are_orthonormal_and_drawn_from_the_seed():
+def test_split_heads_are_orthonormal_and_drawn_from_the_seed():
     groups = [T2THashedHeads(2, 7, 4, 5, seed=3, dtype=x) for x in ("mixed_bfloat16", "float32")]
     for group in groups:
         group.build((None, 2, None, 6), (None, 2, None, 6))

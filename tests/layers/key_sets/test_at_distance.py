@@ -8,7 +8,7 @@ import rt_keras
 from rt_keras.layers import Heads, MultiHeadAttention
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
 from tests.layers import checks
-from tests.layers.test_projections import rotated
+from tests.layers.test_split_heads import rotated
 from tests.models.adapted.checks import make_inputs, outputs_of
 from tests.models.adapted.llama_folder import write_llama
 from tests.ops.reference import softmax
