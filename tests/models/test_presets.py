@@ -2,8 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras import data, models
-from rt_keras.layers import LocalHeads
+from rt_keras import models
 from tests.models import checks
 
 
@@ -32,15 +31,3 @@ def test_a_quantized_model_loads_back(tied, policy, tmp_path):
             np.testing.assert_array_equal(copy(inputs), expected)
     finally:
         keras.config.set_dtype_policy("float32")
-
-
-def test_encoders_of_subwords_come_back(tmp_path):
-    # KerasHub makes the model before it reads the vocabulary.
-    tokenizer = data.SentencePieceTokenizer(data.compute_sentence_piece_proto([b"la do"] * 9, 300))
-    preprocessor = models.RoutingTransformerTextEmbedderPreprocessor(tokenizer, 16)
-    size = tokenizer.vocabulary_size() + 1
-    backbone = models.RoutingTransformerEncoderBackbone(size, 1, 8, 16, [LocalHeads(2, 4)])
-    model = models.RoutingTransformerTextEmbedder(backbone, preprocessor)
-    model.save_to_preset(tmp_path)
-    loaded = type(model).from_preset(str(tmp_path))
-    assert loaded.preprocessor.tokenizer.vocabulary_size() == tokenizer.vocabulary_size()

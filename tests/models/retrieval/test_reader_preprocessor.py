@@ -61,11 +61,6 @@ def test_a_sequence_has_its_parts_in_order(tokenizer, question, passages, answer
 def test_questions_that_cannot_be_answered():
     preprocessor = Preprocessor(ByteTokenizer(), **LENGTHS)
     assert tokens_to_answer("abc", preprocessor).numpy().tolist() == [99, 100, 101, 1]
-    for empty in ("", " \n"):
-        with pytest.raises(ValueError, match="question must not be empty. Received: question="):
-            tokens_to_answer(empty, preprocessor)
-    with pytest.raises(ValueError, match="at most 3 tokens, question_length. Received: 4 tokens"):
-        tokens_to_answer("abcd", preprocessor)
     with pytest.raises(TypeError, match="question must be a string"):
         tokens_to_answer(5, preprocessor)
     with pytest.raises(ValueError, match="question must be valid UTF-8"):

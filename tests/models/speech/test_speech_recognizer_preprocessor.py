@@ -67,13 +67,6 @@ def test_an_empty_string_is_padding():
         assert y.numpy().tolist() == [[0, 0], [99, 0]]
 
 
-def test_labels_are_truncated_or_padded():
-    for length in (1, 3, 6):
-        y = make(label_length=length).labels(["né", "abcd"])
-        rows = [[*tokens(text), *[0] * 6][:length] for text in ("né", "abcd")]
-        assert y.numpy().tolist() == rows
-
-
 def test_config_and_pipelines_give_the_same():
     preprocessor = make(4, 5)
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(preprocessor))
