@@ -208,9 +208,10 @@ def tiny_settings(books, tmp_path_factory):
     )
     return {
         **TINY,
-        "model.local_routing.num_heads": 0,
-        "model.local.block_size": 16,
-        "model.routing.window_size": 16,
+        "model.heads": [
+            {"class": "RoutingHeads", "num_heads": 1, "num_clusters": 2, "window_size": 16},
+            {"class": "LocalHeads", "num_heads": 1, "block_size": 16},
+        ],
         "data.name": "text_folder",
         "data.directory": str(books),
         "data.data_dir": str(prepared),

@@ -5,9 +5,10 @@ import functools
 
 from sphinx.util.docutils import SphinxDirective
 
-from rt_keras import cli, config_files
+from rt_keras import cli
 from rt_keras.cli.configs import yaml_text
-from rt_keras.options import add_commands
+from rt_keras.cli.options import add_commands
+from rt_keras.training import config_files
 
 # Letters in a line of a command's usage.
 WIDTH = 72

@@ -4,7 +4,7 @@ Trains each configuration with each seed, as `rt-keras train` does, scores it on
 as `rt-keras evaluate` does, and writes figures.json and table.md. The same command with the same
 folder continues where it was interrupted.
 
-example: rt-keras benchmark compare books books:model.local_routing.lower_heads=local --set
+example: rt-keras benchmark compare books books:model.num_lower_layers=0 --set
 data.directory=my/books --seeds 3 --steps 1500 --output runs/compared
 """
 
@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 
 from rt_keras.benchmarks import machine, runs
+from rt_keras.cli.options import add_options, check_at_least_one
 from rt_keras.files import whole_file, write_json
-from rt_keras.options import add_options, check_at_least_one
 
 
 def add_arguments(parser):
@@ -71,7 +71,7 @@ def main(args):
 
 def settings_of(args, text, seed):
     """Returns the settings of a run, from a configuration with changes after colons."""
-    config, *changes = text.split(":")
+    config, *changes = re.split(r":(?=\w+\.)", text)
     steps = [f"trainer.{name}={args.steps}" for name in ("steps", "validation_every")]
     return {
         "name": ":".join([Path(config).stem, *changes]),

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from rt_keras.benchmarks import machine, runs
+from rt_keras.cli.options import add_integers, add_language_model, add_options, check_at_least_one
 from rt_keras.data.tables import table
-from rt_keras.options import add_integers, add_language_model, add_options, check_at_least_one
 
 CONTENDERS = ("keras_hub", "adapt")
 TASKS = ("generate", "fit_lora", "fit_all", "export")

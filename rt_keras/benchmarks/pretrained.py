@@ -17,15 +17,15 @@ from pathlib import Path
 
 from rt_keras.benchmarks import runs
 from rt_keras.benchmarks.pretrained_kinds import KINDS, parse
-from rt_keras.data.tables import table_of
-from rt_keras.files import sum_of_file
-from rt_keras.options import (
+from rt_keras.cli.options import (
     add_integers,
     add_language_model,
     add_options,
     check_range,
     check_text_files,
 )
+from rt_keras.data.tables import table_of
+from rt_keras.files import sum_of_file
 
 # Minimum number of tokens of a sequence, which must fit the needle and the question.
 LEAST = 128

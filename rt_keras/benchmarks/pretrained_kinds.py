@@ -1,6 +1,6 @@
 """The kinds of heads of `rt-keras benchmark pretrained`."""
 
-from rt_keras import config_files
+from rt_keras.training import config_files
 
 KINDS = {
     "keras_hub": "the model as KerasHub computes it",

@@ -13,8 +13,8 @@ import statistics
 
 from rt_keras.benchmarks import runs
 from rt_keras.benchmarks.quality_heads import KINDS, POSITIONS
+from rt_keras.cli.options import add_integers, add_options, check_at_least_one
 from rt_keras.data.tables import table_of
-from rt_keras.options import add_integers, add_options, check_at_least_one
 
 NAMES = ("recall", "mqar", "text")
 # Number of tests during a training.

@@ -11,9 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+from rt_keras.cli.options import add_options
 from rt_keras.data import tables
 from rt_keras.files import read_json, write_json
-from rt_keras.options import add_options
 
 
 def say(text):

@@ -19,7 +19,7 @@ import statistics
 import rt_keras
 from rt_keras.benchmarks import machine, rivals, runs, workers
 from rt_keras.data.tables import grouped, table_of
-from rt_keras.options import add_integers, add_options, check_at_least_one
+from rt_keras.cli.options import add_integers, add_options, check_at_least_one
 
 ROUTING = ("balanced_shared", "balanced_separate", "nearest_shared", "nearest_separate")
 CLUSTERED = ("clustered", "improved_clustered", "causal_clustered", "lsh")

@@ -8,12 +8,13 @@ error is reported after the results are written. Commands import TensorFlow when
 
 import argparse
 import os
+import re
 import signal
 import sys
 import warnings
 
 from rt_keras import __version__, files
-from rt_keras.options import add_commands
+from rt_keras.cli.options import add_commands
 
 COMMANDS = (
     "quickstart",
@@ -107,6 +108,9 @@ def _show_warning(message, *_, **__):
 def _message(error):
     """Returns the message of an error as one line."""
     line = " ".join(str(error).split())
+    # What a layer says is in bold, between the name of its method and all of its arguments.
+    keras_message = r"Exception encountered when calling .*?\x1b\[1m(.*?)\x1b\[0m Arguments .*"
+    line = re.sub(keras_message, r"\1", line)
     # For unexpected errors, the type is more informative than the message.
     foreseen = isinstance(error, (ValueError, OSError, ArithmeticError, ImportError))
     return line if foreseen else f"{type(error).__name__}: {line}"

@@ -4,18 +4,18 @@ Writes a preset with the model's weights and tokenizer, which other commands acc
 Without --heads, full attention is unchanged, and attention in a sliding window is computed in
 blocks, with the same results.
 
-example: rt-keras adapt --model SmolLM2-135M --output models/smollm2 --heads local.num_heads=9
-local.block_size=256. Two kinds of heads in each layer: --heads local.num_heads=6
-local.block_size=256 full.num_heads=3. Only the layers of Gemma 3 without a window: --heads
-local.num_heads=4 local.block_size=512 --layers global.
+example: rt-keras adapt --model SmolLM2-135M --output models/smollm2 --heads "{class: LocalHeads,
+num_heads: 9, block_size: 256}". Two kinds of heads in each layer: --heads "{class: LocalHeads,
+num_heads: 6, block_size: 256}" "{class: FullHeads, num_heads: 3}". Only the layers of Gemma 3
+without a window: --heads "{class: LocalHeads, num_heads: 4, block_size: 512}" --layers global.
 """
 
 import dataclasses
 import time
 from pathlib import Path
 
-from rt_keras import config_files, files
-from rt_keras.options import add_options
+from rt_keras import files
+from rt_keras.cli.options import add_options
 
 
 def add_arguments(parser):
@@ -27,9 +27,9 @@ def add_arguments(parser):
     }
     add_options(parser, needed, required=True)
     lists = {
-        "--heads KEY=VALUE": "the heads of each layer, as keys of the section `model` of a "
-        "configuration, such as local.num_heads=9; `rt-keras configs --keys` lists the keys. All "
-        "kinds together must have as many heads as the model (default: the model's own heads)",
+        "--heads HEADS": "the heads of each layer, as in the list model.heads of a configuration, "
+        'such as "{class: LocalHeads, num_heads: 9, block_size: 256}". All together must have as '
+        "many heads as the model (default: the model's own heads)",
         "--layers N": "the layers that get these heads, from 0; or global, the layers without a "
         "sliding window (default: all)",
     }
@@ -105,14 +105,14 @@ def _layers(args):
 def _adapted(args, layers):
     from rt_keras.layers import FullHeads
     from rt_keras.models import adapt
-    from rt_keras.models.adapted.folders import attentions_of
-    from rt_keras.models.head_keys import read_head_groups
+    from rt_keras.training.config_files import parse
+    from rt_keras.training.config_heads import make_heads
 
     if args.heads is None:
         # `layers=[]` replaces the heads of no layer.
         head_groups = [FullHeads(1)] if args.keys is None else None
     else:
-        values = dict(map(config_files.parse_assignment, args.heads))
-        head_groups = read_head_groups(values, attentions_of(args.model))
+        entries = [parse(text, "--heads") for text in args.heads]
+        head_groups = make_heads(entries, "--heads")
     lengths = {"max_sequence_length": args.max_length, "trained_length": args.trained_length}
     return adapt(args.model, head_groups, layers, keys=args.keys, dtype=args.dtype, **lengths)

@@ -3,7 +3,7 @@
 example: rt-keras analyze causality --help
 """
 
-from rt_keras import options
+from rt_keras.cli import options
 
 SEQUENCES = "number of sequences of the split to inspect"
 # A picture has all pairs of positions.

@@ -4,7 +4,7 @@ example: rt-keras ask --model runs/reader --index index 'What about crime?'. Wit
 the passages are printed.
 """
 
-from rt_keras import options
+from rt_keras.cli import options
 
 # Characters of a passage that are shown as a source.
 SHOWN = 160

@@ -3,7 +3,7 @@
 example: rt-keras benchmark speed
 """
 
-from rt_keras.options import add_commands
+from rt_keras.cli.options import add_commands
 
 BENCHMARKS = ("speed", "quality", "pretrained", "hands", "compare")
 

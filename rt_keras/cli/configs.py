@@ -8,9 +8,9 @@ example: rt-keras configs --keys
 
 import json
 
-from rt_keras import config_files
+from rt_keras.cli.options import add_options
 from rt_keras.data.tables import table
-from rt_keras.options import add_options
+from rt_keras.training import config_files
 
 
 def add_arguments(parser):

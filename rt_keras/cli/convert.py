@@ -3,7 +3,7 @@
 example: rt-keras convert t2t --help
 """
 
-from rt_keras.options import add_command, add_options
+from rt_keras.cli.options import add_command, add_options
 
 
 def add_arguments(parser):

@@ -3,7 +3,7 @@
 example: rt-keras evaluate --model runs/books --split test --json scores.json
 """
 
-from rt_keras import options
+from rt_keras.cli import options
 from rt_keras.data.tables import table
 from rt_keras.training.strategy import STRATEGIES, make_strategy
 

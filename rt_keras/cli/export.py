@@ -3,7 +3,7 @@
 example: rt-keras export --model runs/books --output exported/books
 """
 
-from rt_keras import options
+from rt_keras.cli import options
 
 
 def add_arguments(parser):

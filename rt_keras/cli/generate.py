@@ -6,7 +6,8 @@ example: rt-keras generate --model runs/books --prompt 'It was a dark' --max-len
 import itertools
 import os
 
-from rt_keras import files, options
+from rt_keras import files
+from rt_keras.cli import options
 from rt_keras.data import extras
 
 # The class of each sampler in KerasHub, and its options.

@@ -9,7 +9,7 @@ index
 
 from pathlib import Path
 
-from rt_keras import options
+from rt_keras.cli import options
 
 
 def add_arguments(parser):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rt_keras import files
 from rt_keras.cli.evaluate import evaluate
-from rt_keras.options import add_options
+from rt_keras.cli.options import add_options
 
 
 def add_arguments(parser):

@@ -5,7 +5,7 @@ example: rt-keras transcribe --model runs/speech hello.wav
 
 from pathlib import Path
 
-from rt_keras import options
+from rt_keras.cli import options
 
 
 def add_arguments(parser):

@@ -7,7 +7,6 @@ import tensorflow as tf
 from rt_keras.keras_internals import policy_inside
 from rt_keras.layers.block_layers import normalized, with_layer_makers
 from rt_keras.layers.saved_arguments import saved_dtype, with_layers
-from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import Loadable
 from rt_keras.models.shared_blocks import new_caches
 
@@ -19,31 +18,11 @@ class DecoderBackbone(Loadable, keras_hub.models.Backbone):
     `transformer_blocks` and `layer_norm`, which may be None.
     """
 
-    # Arguments that are head groups, and the attention that uses them; see `head_kind.Place`.
+    # Arguments that are head groups, and the attention that uses them.
     attention_of_groups = {"head_groups": "decoder"}
     # Dtype policies of output layers that were quantized, by name; see `Loadable`.
     head_dtypes = {}
     _cache_shapes = None
-
-    @classmethod
-    def from_section(cls, model, vocabulary_size, dtype=None, grid=None, **arguments):
-        """Creates the backbone that a `ModelSection` describes.
-
-        Args:
-            model: a `ModelSection`.
-            vocabulary_size: int, number of token ids.
-            dtype: dtype policy. Defaults to Keras's global policy.
-            grid: tuple of ints, for images with two-dimensional blocks; see `LocalHeads`. Defaults
-                to None.
-            **arguments: other arguments of the constructor.
-
-        Returns:
-            A backbone of this class.
-        """
-        for name, attention in cls.attention_of_groups.items():
-            arguments[name] = make_all_head_groups(model, attention, grid)
-        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
-        return cls(**{**arguments_of(cls, model), **arguments})
 
     def make_dense(self, units, name, dtype=None):
         """Creates an output layer with the backbone's initializer and, by default, its dtype."""

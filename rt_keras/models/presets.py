@@ -7,32 +7,16 @@ from pathlib import Path
 import keras
 
 from rt_keras.keras_internals import layers_of
-from rt_keras.models.model_section import arguments_of
 
 
 class Loadable:
-    """Mixin that creates backbones and tasks from configurations and presets.
+    """Mixin that creates backbones and tasks from presets.
 
     List it before KerasHub's base classes. `kind` is the value of `model.kind` in the
     configurations of a class.
     """
 
     kind = None
-
-    @classmethod
-    def from_section(cls, model, vocabulary_size, dtype=None):
-        """Creates a model with new weights and no preprocessor from a configuration.
-
-        Args:
-            model: the `rt_keras.models.model_section.ModelSection` of a configuration.
-            vocabulary_size: int, number of token ids, or of values of an image channel.
-            dtype: dtype policy. Defaults to Keras's global policy.
-
-        Returns:
-            A model of this class.
-        """
-        backbone = cls.backbone_cls.from_section(model, vocabulary_size, dtype)
-        return cls(backbone, **arguments_of(cls, model))
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):

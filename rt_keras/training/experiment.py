@@ -5,9 +5,6 @@ import itertools
 
 import keras
 
-from rt_keras.convert.t2t import hparams
-from rt_keras.convert.t2t.model import read_section
-from rt_keras.models.model_section import is_strictly_causal
 from rt_keras.training.saved_tasks import adapted_class, class_name, load_task, task_folder
 from rt_keras.training.schedule import make_schedule
 from rt_keras.training.tasks import TASKS
@@ -54,9 +51,18 @@ class Experiment:
     @property
     def is_strictly_causal(self):
         """True if no output of the model depends on later positions."""
-        if self.model.hparams is None:
-            return is_strictly_causal(self.model)
-        return hparams.is_strictly_causal(read_section(self.model))
+        if self.model.hparams is not None:
+            from rt_keras.convert.t2t.hparams import is_strictly_causal
+
+            return is_strictly_causal(self.task.hparams(self.model))
+        # Encoders say so.
+        if getattr(self.task.backbone_class, "cached_decoding", True) is False:
+            return False
+        groups = self.task.head_groups(self.model)
+        decoder = keras.tree.flatten(groups["head_groups"])
+        cross = keras.tree.flatten(groups.get("cross_head_groups", []))
+        decodes = all(heads.cached_decoding for heads in decoder)
+        return decodes and all(heads.cached_cross_attention for heads in cross)
 
     def load_split(self, split):
         """Loads the examples of "train", "validation" or "test" as a `tf.data.Dataset`."""

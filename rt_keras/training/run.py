@@ -130,6 +130,7 @@ def _train(experiment, output, before, strategy, verbose):
         print(*filter(None, notes), sep="\n", flush=True)
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
+        config_checks.check_model(experiment, model)
         seconds = _fit(experiment, model, output, checkpoints, best, first_step, before, verbose)
     tokens = new_steps * config.data.batch_size * task.length(experiment)
     speed = tokens / seconds if new_steps else 0.0

@@ -4,13 +4,16 @@ The file `data.json` identifies the training data: by the name and the version o
 the names, sizes and times of files. A run whose data have changed cannot be resumed.
 """
 
+import dataclasses
 import os
 from pathlib import Path
 
+import yaml
+
 from rt_keras import files
-from rt_keras.config_files import values_of
 from rt_keras.data import data_sets
 from rt_keras.training import config as config_lib
+from rt_keras.training.config_fields import values_of
 
 # Keys that may change when a run is resumed, because its results do not depend on them.
 FREE_KEYS = (
@@ -143,8 +146,11 @@ def write_config(output, config):
         config: an `ExperimentConfig`.
     """
     with files.whole_file(output / "config.yaml") as part:
-        absolute = config_lib.make_config(_values(config))
-        part.write_text(config_lib.to_yaml(absolute), encoding="utf-8")
+        values = dataclasses.asdict(config)
+        for key in PATH_KEYS:
+            section, name = key.split(".")
+            values[section][name] = _absolute(values[section][name])
+        part.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
 
 def _values(config):

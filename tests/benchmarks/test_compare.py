@@ -1,5 +1,6 @@
 import importlib
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ TINY = """
 model:
   num_layers: 1
   hidden_dim: 16
-  local: {num_heads: 2, block_size: 8}
-  local_routing: {num_heads: 0}
+  heads: [{class: LocalHeads, num_heads: 2, block_size: 8}]
+  num_lower_layers: 0
 data: {sequence_length: 64, batch_size: 2}
 schedule: {warmup_steps: 1}
 trainer: {jit_compile: false}
@@ -66,8 +67,8 @@ def test_bad_input_is_refused_before_anything_is_trained(options, message, tmp_p
 
 def test_the_commands_on_the_pages_are_complete_and_name_configurations():
     pages = [path.read_text().replace("\\\n", "") for path in PAGES.glob("*.md")]
-    lines = [line.split() for page in pages for line in page.splitlines()]
-    commands = [line[2:] for line in lines if line[:2] == ["rt-keras", "benchmark"]]
+    lines = [line for page in pages for line in page.splitlines()]
+    commands = [shlex.split(line)[2:] for line in lines if line.startswith("rt-keras benchmark ")]
     assert len(commands) > 15
     for name, *words in commands:
         args = parse(importlib.import_module(f"rt_keras.benchmarks.{name}"), *words)
@@ -80,14 +81,14 @@ def test_the_commands_on_the_pages_are_complete_and_name_configurations():
 def test_configurations_are_trained_scored_and_tabulated_and_go_on(tmp_path, books, capfd):
     config, out = tmp_path / "tiny.yaml", tmp_path / "out"
     config.write_text(f"base: books\n{TINY}")
-    names = [str(config), f"{config}:model.local.block_size=4"]
+    names = [str(config), f"{config}:model.heads[0].block_size=4"]
     command = ["benchmark", "compare", *names, "--set", f"data.directory={books}", "--steps", "2"]
     command += ["--set", f"data.data_dir={tmp_path / 'prepared'}", "--output", str(out)]
     assert cli.main(command) == 0, capfd.readouterr().err
     rows = (out / "table.md").read_text().splitlines()
     assert [row.split(" | ")[0] for row in rows[2:]] == [
         "| tiny",
-        "| tiny:model.local.block_size=4",
+        "| tiny:model.heads[0].block_size=4",
     ]
     first = json.loads((out / "figures.json").read_text())["figures"]
     assert all(figure["scores"]["bits_per_byte"] > 0 for figure in first)

@@ -9,7 +9,7 @@ from tests.cli.checks import assert_one_line
 from tests.models.adapted.checks import make_backbone
 from tests.models.adapted.llama_folder import write_llama
 
-LOCAL = ["local.num_heads=4", "local.block_size=8"]
+LOCAL = ["{class: LocalHeads, num_heads: 4, block_size: 8}"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def adapt(run, model, output, *options):
 
 def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     output, figures = tmp_path / "preset", tmp_path / "figures.json"
-    heads = ["local.num_heads=2", "local.block_size=8", "full.num_heads=2"]
+    heads = ["{class: LocalHeads, num_heads: 2, block_size: 8}", "{class: FullHeads, num_heads: 2}"]
     options = ["--heads", *heads, "--layers", 1, "--json", figures, "--dtype", "mixed_bfloat16"]
     status, shown, _ = adapt(run, llama, output, *options)
     assert status == 0
@@ -88,10 +88,9 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--heads", "local"], "override 'local' must have the form"),
-        (["--heads", "locl.num_heads=4"], "the nearest known key is model.local.num_heads"),
-        (["--heads", "local.block_size=8"], "so it must be given"),
-        (["--heads", "routing.num_heads=4", "routing.first_layer=1"], "model.routing.first_layer"),
+        (["--heads", "{class: LocalHeads"], "--heads is not valid YAML"),
+        (["--heads", "{class: LoclHeads, num_heads: 4}"], "the nearest is LocalHeads"),
+        (["--heads", "local.num_heads=4"], "heads need a class, as in {class: LocalHeads"),
         (["--heads", *LOCAL, "--layers", "7"], "a list of ints from 0 to 1"),
         (["--heads", *LOCAL, "--layers", "last"], "--layers must be numbers from 0, or global"),
         (["--layers", "1"], "--layers needs --heads"),
@@ -139,12 +138,10 @@ def test_encoders(run, tmp_path):
     backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
     backbone.save_to_preset(tmp_path / "bert")
     output = tmp_path / "preset"
-    assert adapt(run, tmp_path / "bert", output, "--heads", "clustered.num_heads=2")[0] == 0
+    heads = "{class: ClusteredHeads, num_heads: 2}"
+    assert adapt(run, tmp_path / "bert", output, "--heads", heads)[0] == 0
     status, _, error = run("generate", "--model", output, "--prompt", "a")
     assert_one_line(status, error, "holds only a AdaptedBertBackbone")
-    heads = ["--heads", "causal_clustered.num_heads=2"]
-    status, _, error = adapt(run, tmp_path / "bert", tmp_path / "other", *heads)
-    assert_one_line(status, error, "in the encoder, use model.clustered")
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 import json
 
-from rt_keras import config_files
+from rt_keras.training import config_files
 
 
 def test_every_file_is_listed_with_its_summary(run, tmp_path):
@@ -28,4 +28,4 @@ def test_every_key_is_listed(run, tmp_path):
         "meaning": "decay rate of the first moment, for adam and adamw",
     }
     assert all(line.startswith(name) for line, name in zip(output.splitlines()[1:], found))
-    assert "model.local.block_size" in found and "model.image.height" in found
+    assert "model.heads" in found and "model.image.height" in found

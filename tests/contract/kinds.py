@@ -1,7 +1,7 @@
-"""The kinds of heads and their options, read off the tables and signatures of the package.
+"""The kinds of heads and their options, read off the signatures of the package.
 
-A kind that is new in `HEAD_KINDS` is in the suite without a line here. An option whose values
-cannot be told from its declaration needs a line in `VALUES`.
+A new kind is a line in `KINDS`. An option whose values cannot be told from its default needs a line
+in `VALUES`.
 """
 
 import dataclasses
@@ -14,11 +14,10 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras.keys import keys_of
+import rt_keras
 from rt_keras.layers import Heads as Union
 from rt_keras.layers import key_sets
 from rt_keras.layers.saved_arguments import arguments_of
-from rt_keras.models.head_kinds import HEAD_KINDS
 
 HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21
 # What an argument without a default gets.
@@ -26,8 +25,19 @@ SIZE = 4
 # An option of the attention that the heads are in: heads that share keys and values.
 GROUPED = "num_key_value_heads"
 
-# Values of options that neither a declaration nor a default tells.
+KINDS = [
+    getattr(rt_keras.layers, f"{name}Heads")
+    for name in (
+        *("Routing", "LocalRouting", "RoutingMemory", "Random", "Clustered", "CausalClustered"),
+        *("LSH", "Strided", "Local", "GatedDelta", "Full"),
+    )
+]
+# Values of options that a default does not tell.
 VALUES = {
+    "assignment": ["nearest", "balanced"],
+    "eviction": ["oldest", "random", "least_attended", "merged"],
+    "relative_positions": ["learned", "sinusoidal"],
+    "routed_key": ["key", "previous_query"],
     GROUPED: [1],
     "grid": [(2, 2)],
     "key_block_size": [3, SIZE],
@@ -162,8 +172,7 @@ SIZES = {
 @functools.cache
 def layers():
     """The head groups of all kinds and the unions that are none, by name."""
-    of_kinds = [kind.layer for kind in HEAD_KINDS.values() if kind.layer is not Union]
-    return {layer.__name__: layer for layer in (*of_kinds, *UNIONS)}
+    return {layer.__name__: layer for layer in (*KINDS, *UNIONS)}
 
 
 # The names of all kinds, as parameters of tests; those that take seconds are slow.
@@ -194,31 +203,23 @@ def required(layer):
 
 def options(layer):
     """All options of a head group, with a few values each that are not their defaults."""
-    declared = {}
-    # The declaration of another kind serves where its own has none.
-    for kind in sorted(HEAD_KINDS.values(), key=lambda kind: issubclass(layer, kind.layer)):
-        declared |= keys_of(kind)
     found = {}
     for parameter in arguments_of(layer).values():
         if parameter.name != "num_heads":
-            values = values_of(parameter, declared.get(parameter.name))
+            values = values_of(parameter)
             found[parameter.name] = [x for x in values if x != parameter.default]
     return {**found, GROUPED: VALUES[GROUPED]}
 
 
-def values_of(parameter, declaration):
-    """Values of an option, from what declares it."""
+def values_of(parameter):
+    """Values of an option, from its default."""
     if parameter.name in VALUES:
         return VALUES[parameter.name]
-    if declaration is not None and declaration.allowed.text.startswith("one of "):
-        return declaration.allowed.text.removeprefix("one of ").split(", ")
-    default = parameter.default
-    kind = type(default) if declaration is None else declaration.type
-    if isinstance(default, bool):
-        return [not default]
-    if kind is float:
+    if isinstance(parameter.default, bool):
+        return [not parameter.default]
+    if isinstance(parameter.default, float):
         return [0.5]
-    if kind is int:
+    if isinstance(parameter.default, (int, type(None))) or parameter.default is parameter.empty:
         return [1, 3]
     raise AssertionError(f"tests/contract/kinds.py: VALUES needs some of {parameter.name}")
 

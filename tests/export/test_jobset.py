@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rt_keras.cli import train
-from rt_keras.config_files import published_names
+from rt_keras.training.config_files import published_names
 
 HERE = Path(__file__).parent
 # Stands in for `rt-keras`: what it was started with.

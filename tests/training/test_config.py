@@ -1,7 +1,8 @@
 import pytest
 
 from rt_keras import files
-from rt_keras.layers import ClusteredHeads
+from rt_keras.layers import FullHeads, GatedDeltaHeads, Heads, LocalHeads, LocalRoutingHeads
+from rt_keras.models.transformer_blocks import BlockOptions
 from rt_keras.training import config as config_lib
 from rt_keras.training.experiment import Experiment
 from rt_keras.training.run import train
@@ -18,6 +19,7 @@ def test_every_published_configuration_loads_and_comes_back_from_its_yaml(tmp_pa
 def test_overrides_win_over_the_file_and_take_yaml_values():
     overrides = ["optimizer.learning_rate=5e-4", "schedule.final_fraction=0"]
     overrides += ["data.directory=gs://bucket/books=1", "optimizer.global_clipnorm=null"]
+    overrides += ["model.heads[0].block_size=32", "model.image={}"]
     config = config_lib.load_config("books", [*overrides, "trainer.jit_compile=false"])
     assert config.optimizer.learning_rate == 5e-4
     assert config.schedule.final_fraction == 0.0
@@ -25,27 +27,89 @@ def test_overrides_win_over_the_file_and_take_yaml_values():
     assert config.data.directory == "gs://bucket/books=1"
     assert config.optimizer.global_clipnorm is None
     assert config.trainer.jit_compile is False
+    assert config.model.heads[0]["block_size"] == 32
+    # Defaults are never changed, only copies of them.
+    default = config_lib.make_config({"model.heads[0].num_heads": 2}).model.heads
+    assert (default[0]["num_heads"], config_lib.ModelConfig().heads[0]["num_heads"]) == (2, 4)
 
 
+SMALL = {"model.hidden_dim": 16, "model.intermediate_dim": 16, "model.vocabulary_size": 9}
 PAIRS = {"data.name": "pairs_folder"}
 SEQ_2_SEQ = {**PAIRS, "model.kind": "seq_2_seq_lm", "model.num_encoder_layers": 1}
-IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
 QUESTIONS = {"data.name": "question_folder"}
 RETRIEVER = {**QUESTIONS, "model.kind": "retriever"}
 READER = {**QUESTIONS, "model.kind": "reader"}
 SPEECH = {"model.kind": "ctc", "data.name": "speech_folder"}
 STATEFUL = {"trainer.stateful": True}
+FULL = {"class": "FullHeads", "num_heads": 2}
+
+
+def kinds(blocks, attention="attention"):
+    groups = [getattr(block, attention).head_groups for block in blocks]
+    return [[type(heads) for heads in block] for block in groups]
+
+
+def test_heads_are_those_of_all_blocks_those_below_and_those_of_each_block():
+    local = {"class": "LocalHeads", "num_heads": 2, "block_size": 8}
+    values = {**SMALL, "model.heads": [local, FULL], "model.num_lower_layers": 1}
+    values |= {"model.lower_heads": [{"class": "GatedDeltaHeads", "num_heads": 4}]}
+    decoder = Experiment(config_lib.make_config({**values, "model.num_layers": 3})).make_model()
+    both = [LocalHeads, FullHeads]
+    assert kinds(decoder.backbone.transformer_blocks) == [[GatedDeltaHeads], both, both]
+    values |= {**SEQ_2_SEQ, "model.encoder_heads": [[local, local]]}
+    values |= {"model.cross_heads": [[FULL], [{**local, "key_block_size": 8}]]}
+    backbone = Experiment(config_lib.make_config(values)).make_model().backbone
+    assert kinds(backbone.encoder_blocks) == [[LocalHeads, LocalHeads]]
+    cross = kinds(backbone.transformer_blocks, "cross_attention")
+    assert cross == [[FullHeads], [LocalHeads]]
+    # Without its own, the encoder has the heads of the decoder.
+    values |= {"model.encoder_heads": None, "model.num_encoder_layers": 2}
+    values |= {"model.lower_heads": [local]}
+    backbone = Experiment(config_lib.make_config(values)).make_model().backbone
+    assert kinds(backbone.encoder_blocks) == [[LocalHeads], both]
+
+
+def test_every_option_of_a_model_reaches_it():
+    values = {"dropout": 0.1, "shift_tokens": True, "conv_kernel_size": [4, None]}
+    values |= {"tie_embeddings": False, "loss_chunk_size": 4, "initializer_scale": 0.2}
+    values = {f"model.{name}": value for name, value in values.items()}
+    model = Experiment(config_lib.make_config({**SMALL, **values})).make_model()
+    options = model.backbone.block_options
+    assert (options["dropout"], options["shift_tokens"], model.loss_chunk_size) == (0.1, True, 4)
+    assert options["conv_kernel_size"] == [4, None] and not model.backbone.tie_embeddings
+    assert options["kernel_initializer"].scale == 0.2
+    encoder = Experiment(config_lib.make_config({**SMALL, **SPEECH, "model.speech.time_masks": 5}))
+    assert encoder.make_model().backbone.time_masks == 5 and not encoder.is_strictly_causal
+
+
+def test_defaults_are_those_of_the_blocks():
+    keys = {key.name.removeprefix("model."): key.default for key in config_lib.config_keys()}
+    defaults = vars(BlockOptions(keys["intermediate_dim"]))
+    # No keys.
+    del defaults["feed_forward"], defaults["kernel_initializer"]
+    assert {name: keys[name] for name in defaults} == defaults
 
 
 @pytest.mark.parametrize(
     "override, message",
     [
         ("optimizer.learning_rat=1", "learning_rat;.*nearest known key is optimizer.learning_rate"),
-        ("learning_rate=1", "nearest known key is optimizer.learning_rate"),
-        ("model.num_clusters=4", "there are model.routing.num_clusters, model.local_routing"),
+        ("learning_rate=1", "--set .* nearest known key is optimizer.learning_rate"),
+        ("model=3", "model is a section; set its keys: model.kind"),
+        ("model.image.height.x=3", "unknown key model.image.height.x"),
+        (
+            "model.heads[3].num_heads=3",
+            "unknown key model.heads.3..num_heads; an entry of a",
+        ),
         ("trainer.steps", "section.key=value"),
         ("=3", "override '=3' must have the form section.key=value"),
         ("trainer.steps=[1", "'trainer.steps=\\[1' is not valid YAML"),
+        ("trainer.steps=1.5", r"--set trainer.steps=1.5: trainer.steps is 1.5 \(float\); it must"),
+        (
+            "model.local_routing.num_heads=3",
+            "model.local_routing is no section; heads are a list .*class: LocalRoutingHeads,",
+        ),
+        ("model.union={num_heads: 3, window: {block_size: 8}}", "{class: Heads, num_heads: 4}"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(override, message):
@@ -53,44 +117,70 @@ def test_a_wrong_key_or_value_is_named(override, message):
         config_lib.load_config("quickstart", [override])
 
 
-def test_a_model_without_a_decoder_has_clustered_heads():
-    sizes = {"hidden_dim": 8, "intermediate_dim": 8, "kind": "retriever", "num_layers": 1}
-    model = {f"model.{name}": value for name, value in sizes.items()}
-    model["data.name"] = "question_folder"
-    clustered = {"model.clustered.num_heads": 2, "model.clustered.num_clusters": 10}
-    made = Experiment(config_lib.make_config({**model, **clustered})).make_model()
-    (group,) = made.backbone.transformer_blocks[0].attention.head_groups
-    assert (type(group), group.num_clusters) == (ClusteredHeads, 10)
-    # Heads of the causal kind become such heads and must keep their options.
-    causal = {"model.causal_clustered.num_heads": 2, "model.clustered.num_clusters": 10}
-    assert config_lib.make_config({**model, **causal}).model.clustered.num_clusters == 10
-    with pytest.raises(ValueError, match="model.causal_clustered has values but an encoder uses"):
-        config_lib.make_config({**model, **causal, "model.causal_clustered.block_size": 8})
+FILE = """\
+model:
+  hidden_dim: 16
+  heads:
+    - {class: FullHeads, num_heads: 2}
+    - class: Heads
+      num_heads: 2
+      key_sets:
+        - {class: Window, block_size: 8}
+        - {class: FirstTokens, num_first_tokens: 4}
+"""
+
+
+@pytest.mark.parametrize(
+    "before, after, message",
+    [
+        ("dim: 16", "dim: 1.5", r"mine.yaml, line 2: model.hidden_dim is 1.5 \(float\); it must"),
+        ("hidden_dim", "hiden_dim", "line 2: unknown key model.hiden_dim; .* model.hidden_dim"),
+        ("dim: 16", "dim: 15", "mine.yaml, line 1: model: The 4 heads must divide the 15"),
+        ("dim: 16", "dim: 16\n  normalization: norm", "line 3: model: normalization must be one "),
+        ("FullHeads", "FulHeads", r"line 4: model.heads\[0\]: unknown class FulHeads; .* FullH"),
+        ("Full", "my_package.", "line 4: .* class my_package.Heads cannot be imported: No module"),
+        ("{class: FullHeads, n", "{n", r"line 4: model.heads\[0\]: heads need a class, as in"),
+        ("num_heads: 2}", "num_head: 2}", "line 4: .* unknown option num_head; .* is num_heads"),
+        (", num_heads: 2}", "}", "line 4: .*num_heads"),
+        ("num_heads: 2}", "num_heads: 0}", r"line 4: model.heads\[0\]: .*num_heads must be a pos"),
+        ("_size: 8", "_size: a", r"line 8: model.heads\[1\].key_sets\[0\]: block_size must be an"),
+        ("key_sets:", "share_qk: 3\n      key_set:", "line 5: .* unknown option key_set; "),
+    ],
+)
+def test_an_error_names_the_line_and_what_the_constructor_says(before, after, message, tmp_path):
+    assert before in FILE
+    (tmp_path / "mine.yaml").write_text(FILE.replace(before, after, 1))
+    with pytest.raises(ValueError, match=message):
+        Experiment(config_lib.load_config(tmp_path / "mine.yaml")).make_model()
+    (tmp_path / "mine.yaml").write_text(FILE)
+    model = Experiment(config_lib.load_config(tmp_path / "mine.yaml")).make_model()
+    (_, heads) = model.backbone.transformer_blocks[0].attention.head_groups
+    assert type(heads) is Heads and [type(x).__name__ for x in heads.key_sets] == [
+        "Window",
+        "FirstTokens",
+    ]
+
+
+def test_heads_may_be_of_a_class_of_ones_own():
+    name = f"{LocalRoutingHeads.__module__}.LocalRoutingHeads"
+    sizes = {"num_heads": 2, "block_size": 8, "num_clusters": 2, "window_size": 4}
+    registered = {"class": "rt_keras>FullHeads", "num_heads": 2}
+    values = {**SMALL, "model.heads": [[{"class": name, **sizes}], [registered]]}
+    blocks = Experiment(config_lib.make_config(values)).make_model().backbone.transformer_blocks
+    assert kinds(blocks) == [[LocalRoutingHeads], [FullHeads]]
 
 
 TEXTS = {"data.name": "text_folder"}
-LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
 
 
 @pytest.mark.parametrize(
     "values, message",
     [
-        (
-            {"model.routing.window_size": 4096, **ROUTING},
-            "window_size is 4096.*sequence_length is only 2048",
-        ),
         ({"model.max_sequence_length": 1024}, "at least data.sequence_length, 2048"),
         ({"model.hparams": "meena_local2k"}, "num_encoder_layers 6, which does not fit model.kind"),
-        ({"model.hparams": "pg19_local8k", **LOCAL}, "local.num_heads is 4, but model.hparams"),
-        ({"model.kind": "seq_2_seq_lm", **PAIRS}, "num_encoder_layers is 0.*at least 1"),
+        ({"model.hparams": "pg19_local8k", "model.heads": [FULL]}, "heads is .*but model.hparams"),
         ({"model.num_encoder_layers": 2}, "num_encoder_layers is 2, but .* causal_lm does not use"),
         ({"data.name": "cifar10"}, "data.name is 'cifar10'; for kind causal_lm"),
-        ({**IMAGES, "model.image.height": 30, "model.image.block_height": 8}, "do not divide"),
-        ({**IMAGES, "model.local.block_size": 100}, "do not divide an image of 3072 values"),
-        (
-            {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192, **LOCAL},
-            "cross_block_size is None.*8192 positions must form 16 blocks.* use 512",
-        ),
         ({**RETRIEVER, "trainer.gradient_accumulation_steps": 2}, "steps is 2; .* it must be 1"),
         ({**READER, "data.sequence_length": 99}, "sequence_length is 99, .* kind reader does not"),
         ({**READER, "model.max_sequence_length": 37}, "max_sequence_length is 37.*at least"),
@@ -116,10 +206,11 @@ def test_values_that_do_not_go_together_are_named(values, message):
         ({"trainer.strategy": "tpu"}, "trainer.tpu_address must be set"),
         ({**TEXTS, "data.directory": "no/such"}, "directory must exist. Received: .*no/such"),
         ({"data.name": "pg19", "data.directory": "x"}, "it is for text_folder, .*, wikitext103"),
+        ({"model.heads[0].block_size": 0}, r"model.heads\[0\]: .*block_size must be"),
     ],
 )
 def test_what_training_needs_is_asked_for_before_it_starts(values, message, tmp_path):
     config = config_lib.make_config(values)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         train(config, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "config.yaml").exists()

@@ -111,7 +111,7 @@ def test_adafactor_is_that_of_tensor2tensor():
 
 
 def test_l2_is_of_all_weights_but_biases(tiny_settings):
-    settings = {**tiny_settings, "model.routing.commitment_weight": 0.0}
+    settings = {**tiny_settings, "model.heads[0].commitment_weight": 0.0}
     model = Experiment(make_config(settings)).make_model()
     for variable in model.trainable_variables:
         variable.assign(keras.ops.ones(variable.shape))

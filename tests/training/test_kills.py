@@ -22,7 +22,7 @@ SETTINGS = {
     "trainer.validation_every": 20,
     "trainer.checkpoint_every": 1,
     "model.dropout": 0.1,
-    "model.routing.num_probes": 2,
+    "model.heads[0].num_probes": 2,
     "centroids.restart_after": 1,
 }
 

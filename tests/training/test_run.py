@@ -83,6 +83,7 @@ def interrupted(event, at):
     return keras.callbacks.LambdaCallback(**{event: interrupt})
 
 
+LOCAL = [{"class": "LocalHeads", "num_heads": 1, "block_size": 16}]
 # All random features are on.
 RESUMED = {
     "trainer.steps": 12,
@@ -91,7 +92,7 @@ RESUMED = {
     "trainer.log_every": 2,
     "model.dropout": 0.1,
     "model.token_dropout": 0.1,
-    "model.routing.num_probes": 2,
+    "model.heads[0].num_probes": 2,
     "centroids.initialize_from_batch": True,
     "centroids.restart_after": 1,
 }
@@ -144,7 +145,7 @@ def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(FloatingPointError) as raised:
         patch.setattr(run, "make_optimizer", rate_that_explodes)
-        train(settings={"trainer.validation_every": 1, "model.routing.num_heads": 0})
+        train(settings={"trainer.validation_every": 1, "model.heads": LOCAL})
     assert "at step 3" in str(raised.value) or "at step 2" in str(raised.value)
     assert "keeps the last good checkpoint" in str(raised.value)
     assert all(np.all(np.isfinite(value)) for value in weights(tmp_path / "run"))
@@ -159,7 +160,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, m
             "trainer.mixed_bfloat16": True,
             "trainer.jit_compile": True,
             "optimizer.name": "adafactor",
-            "model.routing.num_heads": 0,
+            "model.heads": LOCAL,
         },
     ],
     ids=lambda settings: ",".join(settings),

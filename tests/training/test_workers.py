@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # All random features are on: dropout, restarts of clusters, two probes.
-RANDOM = {"model.dropout": 0.1, "model.routing.num_probes": 2, "centroids.restart_after": 1}
+RANDOM = {"model.dropout": 0.1, "model.heads[0].num_probes": 2, "centroids.restart_after": 1}
 # Prints the loss of each step, the norm of the last gradients, the scores of the trained model, and
 # the sum of all variables of this worker after a run that is interrupted, or not.
 TRAIN = """

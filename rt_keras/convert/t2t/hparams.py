@@ -10,14 +10,15 @@ import math
 from pathlib import Path
 
 import keras
+import yaml
 
-from rt_keras import config_files, files
+from rt_keras import files
 from rt_keras.convert.t2t import heads as t2t
 from rt_keras.models.image.image_embedding import sides
 
 FOLDER = Path(__file__).parent
 # The hyperparameters and their defaults.
-_KNOWN = config_files.parse((FOLDER / "hparams.yaml").read_text(encoding="utf-8"))
+_KNOWN = yaml.safe_load((FOLDER / "hparams.yaml").read_text(encoding="utf-8"))
 TEXT, IMAGE = ({**_KNOWN["common"], **_KNOWN[kind]} for kind in ("text", "image"))
 OTHERS = _KNOWN["others"].split()
 # Each number of heads with the flag for their relative positions.
@@ -32,7 +33,7 @@ RELATIVE = {
 @functools.cache
 def published():
     """Returns the sets of hyperparameters that the authors published, by name."""
-    return config_files.parse((FOLDER / "published.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load((FOLDER / "published.yaml").read_text(encoding="utf-8"))
 
 
 def read_hparams(hparams, image=False):

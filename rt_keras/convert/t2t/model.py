@@ -4,21 +4,13 @@ import keras
 import tensorflow as tf
 
 from rt_keras import models
-from rt_keras.config_files import changed_values
 from rt_keras.convert.t2t.hparams import block_options, head_groups, read_hparams
 from rt_keras.convert.t2t.token_bias import token_bias_of
-from rt_keras.models.model_section import arguments_of
 
 TASKS = (
     models.RoutingTransformerCausalLM,
     models.RoutingTransformerSeq2SeqLM,
     models.RoutingTransformerImageLM,
-)
-KINDS = (*(cls.kind for cls in TASKS), "reader")
-# Keys of the section `model` that hyperparameters leave open, for every task.
-OPEN = (
-    *("kind", "preset", "hparams", "lora_rank"),
-    *("vocabulary_size", "remat", "image.height", "image.width", "image.channels"),
 )
 
 
@@ -50,49 +42,6 @@ def new_t2t_model(hparams, *, vocabulary_size, image_shape=None, num_classes=Non
     h = read_hparams(hparams, image=image_shape is not None)
     backbone = make_backbone(h, vocabulary_size, image_shape, num_classes, **options)
     return next(cls for cls in TASKS if cls.kind == backbone.kind)(backbone)
-
-
-def check_section(cls, section):
-    """Raises a ValueError unless a task can be made of `section.hparams`; see `make_task`."""
-    if section.kind not in KINDS:
-        raise ValueError(
-            f"model.kind is {section.kind}; with model.hparams it must be one of {', '.join(KINDS)}"
-        )
-    h = read_section(section)
-    num_encoder_layers = h.get("num_encoder_layers", 0)
-    if bool(num_encoder_layers) != (section.kind == "seq_2_seq_lm"):
-        raise ValueError(
-            f"model.hparams has num_encoder_layers {num_encoder_layers}, which does not fit "
-            f"model.kind {section.kind}"
-        )
-    known = {*OPEN, *arguments_of(cls, section)}
-    for key, value in changed_values(section).items():
-        if key not in known:
-            raise ValueError(
-                f"model.{key} is {value!r}, but model.hparams describes the model; write the "
-                "hyperparameters to a file to change them"
-            )
-
-
-def make_task(cls, section, vocabulary_size, dtype=None):
-    """Creates the model that hyperparameters in a configuration describe, with new weights.
-
-    Args:
-        cls: class of the task, one of `rt_keras.models`.
-        section: the section `model` of a configuration, with the name or path of hyperparameters
-            in `hparams`.
-        vocabulary_size: int, number of token ids, or of values of an image channel.
-        dtype: dtype policy. Defaults to Keras's global policy.
-    """
-    shape = section.image.shape if section.kind == "image_lm" else None
-    options = {"dtype": dtype, "remat": section.remat}
-    backbone = make_backbone(read_section(section), vocabulary_size, shape, **options)
-    return cls(backbone, **arguments_of(cls, section))
-
-
-def read_section(section):
-    """Reads the hyperparameters that the section `model` of a configuration names."""
-    return read_hparams(section.hparams, image=section.kind == "image_lm")
 
 
 def make_backbone(

@@ -174,24 +174,6 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         outputs = self._run_blocks(embedded, use_causal_mask=True)
         super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
 
-    @classmethod
-    def from_section(cls, model, vocabulary_size, dtype=None):
-        image, grid = model.image, None
-        block_shape = image.block_shape(model.local.block_size)
-        if len(block_shape) == 2:
-            rows, columns = sides(image.shape, block_shape)
-            grid = (rows // block_shape[0], columns // block_shape[1])
-        return super().from_section(
-            model,
-            vocabulary_size,
-            dtype,
-            grid,
-            image_shape=image.shape,
-            block_shape=block_shape,
-            num_classes=image.num_classes,
-            position_embedding=image.position_embedding,
-        )
-
     # Decoding.
 
     def prefill(self, before, count, labels=None):

@@ -7,9 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.models.causal_lm.causal_lm import RoutingTransformerCausalLM
-from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.generation import bucket
-from rt_keras.models.model_section import arguments_of
 from rt_keras.models.programs import compile_once
 from rt_keras.models.retrieval.reader_preprocessor import (
     RoutingTransformerReaderPreprocessor,
@@ -77,11 +75,6 @@ class RoutingTransformerReader(RoutingTransformerCausalLM):
     # `keras_hub.models.CausalLM.from_preset` takes any class with the backbone of a preset; of two
     # such classes, a random one.
     backbone_cls = None
-
-    @classmethod
-    def from_section(cls, model, vocabulary_size, dtype=None):
-        backbone = RoutingTransformerBackbone.from_section(model, vocabulary_size, dtype)
-        return cls(backbone, **arguments_of(cls, model))
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):

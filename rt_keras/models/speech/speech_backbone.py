@@ -172,10 +172,6 @@ class RoutingTransformerSpeechBackbone(DecoderBackbone):
     # Each output depends on all frames.
     cached_decoding = False
 
-    @classmethod
-    def from_section(cls, model, vocabulary_size, dtype=None):
-        return super().from_section(model, vocabulary_size, dtype, **vars(model.speech))
-
 
 def positions_of_frames(padding_mask):
     """Returns the padding mask of the positions, given that of the frames."""

@@ -16,8 +16,6 @@ class AdaptedCausalLMTask(AdaptedTask, CausalLMTask):
 
     kind = "adapted_causal_lm"
     model_class = AdaptedCausalLM
-    keys = ("data.directory", "data.sequence_length", "model.lora_rank")
-    attentions = ("decoder",)
 
     def training_batches(self, experiment, **order):
         start = self.start_token(experiment.preprocessor)

@@ -10,15 +10,6 @@ class AdaptedRetrieverTask(AdaptedTask, RetrieverTask):
 
     kind = "adapted_retriever"
     model_class = AdaptedTextEmbedder
-    keys = (
-        "data.directory",
-        "data.sequence_length",
-        "data.question_length",
-        "data.num_negatives",
-        "model.lora_rank",
-        "model.temperature",
-    )
-    attentions = ("encoder",)
 
     def make_model(self, experiment):
         model = super().make_model(experiment)

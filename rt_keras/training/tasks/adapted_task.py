@@ -1,7 +1,7 @@
 """The base class of tasks whose models are those of `rt_keras.adapt`."""
 
-from rt_keras.config_files import changed_values
 from rt_keras.keras_internals import preset_loader
+from rt_keras.training.config_fields import changed_values
 from rt_keras.training.saved_tasks import adapted_class, load_task, task_folder
 
 # The keys of the section `model` that do not describe a new model.
@@ -16,6 +16,7 @@ class AdaptedTask:
     """
 
     adapts = True
+    backbone_class = None
 
     def check(self, experiment):
         for key, value in changed_values(experiment.model).items():

@@ -21,7 +21,6 @@ class CausalLMTask(TextTask):
 
     kind = "causal_lm"
     model_class = models.RoutingTransformerCausalLM
-    keys = (*TextTask.keys, "trainer.stateful", "trainer.state_dropout")
     data_sets = SETS
     file_set = "text_file"
     units = (

@@ -22,23 +22,15 @@ class CTCTask(TextTask):
 
     kind = "ctc"
     model_class = models.RoutingTransformerSpeechRecognizer
-    keys = (
-        "model.speech.",
-        "model.sinusoidal_positions",
-        "tokenizer.",
-        "data.directory",
-        "data.sequence_length",
-        "data.label_length",
-        "data.join_clips",
-        "data.num_buckets",
-        "data.speed_perturbation",
-    )
     data_sets = speech.SETS
     units = (("nats_per_text", ".2f"),)
     text_units = (("character_error_rate", ".4f"), ("word_error_rate", ".4f"))
     label_name = "text"
     examples = "recordings"
     generates = "transcription"
+
+    def make_backbone(self, section, options):
+        return super().make_backbone(section, {**options, **vars(section.speech)})
 
     def preprocessor_options(self, experiment):
         data, num_mel_bins = experiment.data, experiment.model.speech.num_mel_bins

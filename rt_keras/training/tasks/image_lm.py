@@ -7,7 +7,6 @@ import tensorflow as tf
 from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data.images import SETS
-from rt_keras.models.image.image_embedding import sides
 from rt_keras.training.tasks.task import Task, batch_spec, bits
 
 # The number of values that a channel can have.
@@ -19,7 +18,6 @@ class ImageLMTask(Task):
 
     kind = "image_lm"
     model_class = models.RoutingTransformerImageLM
-    keys = ("model.image.", "data.directory")
     data_sets = SETS
     units = (("bits_per_dimension", ".4f"), ("nats_per_token", ".4f"))
     examples = "images"
@@ -28,25 +26,21 @@ class ImageLMTask(Task):
     def token_ids(self, preprocessor):
         return PIXEL_VALUES
 
-    def stacks(self, experiment):
-        layers = experiment.model.num_layers
-        return [("the number of values in an image", self.length(experiment), layers)]
-
     def length(self, experiment):
         return math.prod(experiment.model.image.shape)
 
-    def check(self, experiment):
-        if experiment.model.hparams is not None:
-            return
-        image, size = experiment.model.image, experiment.model.local.block_size
-        block = image.block_shape(size)
-        lengths = sides(image.shape, block)
-        if math.prod(block) != size or any(side % b for side, b in zip(lengths, block)):
-            raise ValueError(
-                f"model.local.block_size is {size} and model.image.block_height "
-                f"{image.block_height}: blocks of that shape do not divide an image of "
-                f"{' x '.join(map(str, lengths))} values"
-            )
+    def make_backbone(self, section, options):
+        image = section.image
+        # Without blocks, one row after the other.
+        block_shape = image.block_shape or [image.width * image.channels]
+        options = {
+            **options,
+            "image_shape": image.shape,
+            "block_shape": tuple(block_shape),
+            "num_classes": image.num_classes,
+            "position_embedding": image.position_embedding,
+        }
+        return super().make_backbone(section, options)
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_images(data.name, split, data.data_dir, data.directory)

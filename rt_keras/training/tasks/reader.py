@@ -16,17 +16,11 @@ class ReaderTask(TextTask):
 
     kind = "reader"
     model_class = models.RoutingTransformerReader
-    keys = (
-        *(key for key in TextTask.keys if key != "data.sequence_length"),
-        *(f"data.{name}" for name in LENGTHS),
-    )
     data_sets = SETS
     examples = "questions"
     generates = "answer"
 
-    @property
-    def attentions(self):
-        return tuple(models.RoutingTransformerBackbone.attention_of_groups.values())
+    backbone_class = models.RoutingTransformerBackbone
 
     def preprocessor_options(self, experiment):
         return {name: getattr(experiment.data, name) for name in LENGTHS}

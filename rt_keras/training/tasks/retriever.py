@@ -31,14 +31,6 @@ class RetrieverTask(TextTask):
 
     kind = "retriever"
     model_class = models.RoutingTransformerTextEmbedder
-    keys = (
-        *(key for key in TextTask.keys if key != "model.loss_chunk_size"),
-        "model.pooling",
-        "model.projection_dim",
-        "model.temperature",
-        "data.question_length",
-        "data.num_negatives",
-    )
     data_sets = SETS
     units = (("accuracy", ".4f"), ("nats_per_question", ".4f"))
     text_units = (

@@ -5,7 +5,7 @@ import math
 from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data.pairs import SETS
-from rt_keras.models.model_section import check_cross_lengths
+from rt_keras.training.config_heads import make_heads
 from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import TextTask, token_specs
 
@@ -18,13 +18,6 @@ class Seq2SeqLMTask(TextTask):
 
     kind = "seq_2_seq_lm"
     model_class = models.RoutingTransformerSeq2SeqLM
-    keys = (
-        *TextTask.keys,
-        "model.num_encoder_layers",
-        "model.encoder_input_dropout",
-        "data.encoder_sequence_length",
-        "data.reverse",
-    )
     data_sets = SETS
     examples = "documents"
     units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
@@ -32,19 +25,19 @@ class Seq2SeqLMTask(TextTask):
     def prompts(self, texts, model, max_length):
         return {"encoder_text": texts, "decoder_text": [""] * len(texts)}
 
-    def stacks(self, experiment):
-        name = "" if experiment.data.encoder_sequence_length is None else "encoder_"
-        encoder = _encoder_length(experiment), experiment.model.num_encoder_layers
-        return [(f"data.{name}sequence_length", *encoder), *super().stacks(experiment)]
-
-    def check(self, experiment):
-        super().check(experiment)
-        if experiment.model.hparams is not None:
-            return
-        if not experiment.model.num_encoder_layers:
-            raise ValueError("model.num_encoder_layers is 0; kind seq_2_seq_lm needs at least 1")
-        length = experiment.data.sequence_length
-        check_cross_lengths(experiment.model, length, _encoder_length(experiment))
+    def head_groups(self, section):
+        encoder = section.encoder_heads
+        if encoder is None:
+            encoder_groups = self._heads_of_blocks(section, section.num_encoder_layers)
+        else:
+            encoder_groups = make_heads(encoder, "model.encoder_heads", section.places)
+        return {
+            **super().head_groups(section),
+            "encoder_head_groups": encoder_groups,
+            "cross_head_groups": make_heads(
+                section.cross_heads, "model.cross_heads", section.places
+            ),
+        }
 
     def preprocessor_options(self, experiment):
         return {

@@ -1,15 +1,17 @@
 """The base class of training tasks."""
 
-import functools
+import inspect
 import math
 import os
+import re
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
-from rt_keras.convert.t2t.model import make_task
 from rt_keras.data import data_sets
+from rt_keras.training.config_fields import place_of
+from rt_keras.training.config_heads import make_heads
 
 
 class Task:
@@ -20,9 +22,7 @@ class Task:
 
     Attributes:
         kind: string, the name of the task and the value of `model.kind`.
-        model_class: the class of its models, a `keras_hub.models.Task` with `from_section`.
-        keys: names of the configuration keys that this task uses and other tasks may not use. A
-            name that ends in a dot stands for a section.
+        model_class: the class of its models, a `keras_hub.models.Task`.
         data_sets: the `rt_keras.data.data_sets.DataSets` that the task reads. `--data FOLDER`
             selects the first one that is read from a folder.
         file_set: string, the data set that `--data FILE` selects; None if there is none.
@@ -39,7 +39,6 @@ class Task:
 
     kind = None
     model_class = None
-    keys = ()
     data_sets = None
     file_set = None
     units = (("nats_per_token", ".4f"),)
@@ -58,24 +57,12 @@ class Task:
     # The model.
 
     @property
-    def attentions(self):
-        """A tuple of the attentions of its models; see `rt_keras.models.head_kind.Place`."""
-        return tuple(self.model_class.backbone_cls.attention_of_groups.values())
+    def backbone_class(self):
+        """The class of the backbones of its models."""
+        return self.model_class.backbone_cls
 
     def token_ids(self, preprocessor):
         """Returns the number of token ids that a model with this preprocessor needs."""
-        raise NotImplementedError
-
-    def stacks(self, experiment):
-        """Returns the stacks of blocks in the model of an experiment.
-
-        Args:
-            experiment: an `Experiment`.
-
-        Returns:
-            A list of tuples: the key that sets the length, for messages; the length, in positions;
-            and the number of blocks.
-        """
         raise NotImplementedError
 
     def length(self, experiment):
@@ -84,11 +71,67 @@ class Task:
 
     def make_model(self, experiment):
         """Creates the model of an experiment; see `Experiment.make_model`."""
-        section, dtype = experiment.model, experiment.config.trainer.dtype
-        make = self.model_class.from_section
-        if section.hparams is not None:
-            make = functools.partial(make_task, self.model_class)
-        return make(section, experiment.vocabulary_size, dtype)
+        section = experiment.model
+        options = {
+            "vocabulary_size": experiment.vocabulary_size,
+            "dtype": experiment.config.trainer.dtype,
+        }
+        make_backbone = self.make_backbone
+        if section.hparams is None:
+            options |= self.head_groups(section)
+        else:
+            make_backbone = self._backbone_of_hparams
+        try:
+            backbone = make_backbone(section, options)
+            return self.model_class(backbone, **arguments_of(self.model_class, section))
+        except ValueError as error:
+            # Most messages begin with the name of an argument.
+            key = re.match(r"(?:model\.)?(\w*)", str(error))[1]
+            place = place_of(f"model.{key}", section.places)
+            raise ValueError(f"{place}model: {error}") from error
+
+    def head_groups(self, section):
+        """Returns the arguments of the backbone that are head groups.
+
+        Args:
+            section: the section `model` of a configuration.
+
+        Returns:
+            Dictionary from names of arguments to lists of head groups.
+        """
+        return {"head_groups": self._heads_of_blocks(section, section.num_layers)}
+
+    def _heads_of_blocks(self, section, num_layers):
+        """Returns the `heads` of all blocks, or a list of those of each, with `lower_heads`."""
+        heads = make_heads(section.heads, "model.heads", section.places)
+        lower = section.num_lower_layers
+        if not lower:
+            return heads
+        lower_heads = make_heads(section.lower_heads, "model.lower_heads", section.places)
+        return [lower_heads] * lower + [heads] * (num_layers - lower)
+
+    def make_backbone(self, section, options):
+        """Creates the backbone of a new model.
+
+        Args:
+            section: the section `model` of a configuration.
+            options: dictionary of arguments that do not have their values in the section.
+        """
+        return self.backbone_class(**{**arguments_of(self.backbone_class, section), **options})
+
+    def hparams(self, section):
+        """Returns the hyperparameters of the paper authors' code that a configuration names."""
+        from rt_keras.convert.t2t.hparams import read_hparams
+
+        return read_hparams(section.hparams, image=section.kind == "image_lm")
+
+    def _backbone_of_hparams(self, section, options):
+        from rt_keras.convert.t2t.model import make_backbone
+
+        shape = section.image.shape if section.kind == "image_lm" else None
+        return make_backbone(
+            self.hparams(section), image_shape=shape, remat=section.remat, **options
+        )
 
     # The configuration.
 
@@ -298,6 +341,25 @@ class Task:
             A dictionary of floats.
         """
         return {}
+
+
+def arguments_of(cls, section):
+    """Returns the arguments of a model's constructor that have their values in a configuration.
+
+    Args:
+        cls: class of a backbone or a task.
+        section: the section `model` of a configuration.
+
+    Returns:
+        Dictionary of arguments.
+    """
+    names = inspect.signature(cls.__init__).parameters
+    arguments = {name: getattr(section, name) for name in names if hasattr(section, name)}
+    if "kernel_initializer" in names and section.initializer_scale != 1.0:
+        arguments["kernel_initializer"] = keras.initializers.VarianceScaling(
+            section.initializer_scale, "fan_avg", "uniform"
+        )
+    return arguments
 
 
 def batch_spec(inputs, *shape):

@@ -12,19 +12,6 @@ from rt_keras.training.tokenizer import make_tokenizer
 class TextTask(Task):
     """A task whose model predicts the tokens of a text."""
 
-    keys = (
-        "model.embedding_dim",
-        "model.tie_embeddings",
-        "model.embedding_dropout",
-        "model.token_dropout",
-        "model.max_sequence_length",
-        "model.sinusoidal_positions",
-        "model.loss_chunk_size",
-        "model.shift_tokens",
-        "tokenizer.",
-        "data.directory",
-        "data.sequence_length",
-    )
     generates = "text"
 
     def prompts(self, texts, model, max_length):
@@ -64,10 +51,6 @@ class TextTask(Task):
     def length(self, experiment):
         """Returns the number of tokens in a sequence."""
         return experiment.data.sequence_length
-
-    def stacks(self, experiment):
-        length = self.length(experiment)
-        return [("data.sequence_length", length, experiment.model.num_layers)]
 
     def check(self, experiment):
         model, length = experiment.model, self.length(experiment)

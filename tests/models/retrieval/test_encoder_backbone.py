@@ -2,9 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras.layers import LocalHeads
 from rt_keras.models import RoutingTransformerEncoderBackbone
-from rt_keras.models.model_section import HEAD_KINDS, ModelSection
 from tests.layers.checks import close
 from tests.models import checks
 
@@ -22,21 +20,6 @@ def test_every_output_depends_on_later_tokens_but_not_on_padding(backbone):
     assert np.all(np.max(np.abs(np.asarray(after - before)[0, :6]), axis=-1) > 1e-4)
     alone = backbone(checks.inputs(tokens[:, :6]))
     close(after[:, :6], alone, 1e-5)
-
-
-def test_a_section_makes_an_encoder_of_all_its_layers():
-    model = ModelSection(
-        num_layers=3,
-        hidden_dim=8,
-        intermediate_dim=8,
-        local=HEAD_KINDS["local"](num_heads=1, block_size=4),
-        routing=HEAD_KINDS["routing"](num_heads=1, window_size=4, share_qk=True),
-    )
-    encoder = RoutingTransformerEncoderBackbone.from_section(model, vocabulary_size=9)
-    groups = [block.attention.head_groups for block in encoder.transformer_blocks]
-    assert len(groups) == 3 and isinstance(groups[0][1], LocalHeads)
-    # As in the encoder of an encoder-decoder, keys are separate from queries.
-    assert not any(block[0].share_qk for block in groups)
 
 
 def test_an_encoder_does_not_decode(backbone):

@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerSpeechBackbone
-from rt_keras.models.model_section import HEAD_KINDS, ModelSection, SpeechSection
 from rt_keras.models.speech.speech_embedding import RoutingTransformerSpeechEmbedding
 from tests.layers.checks import close
 from tests.models import checks
@@ -62,24 +61,6 @@ def test_values_are_those_of_the_layers_in_turn():
         expected = block(expected, padding_mask=mask)
     expected = np.asarray(backbone.layer_norm(expected))
     np.testing.assert_allclose(np.asarray(backbone(x))[mask], expected[mask], rtol=0, atol=1e-9)
-
-
-def test_a_section_makes_a_backbone():
-    model = ModelSection(
-        num_layers=3,
-        hidden_dim=8,
-        intermediate_dim=8,
-        sinusoidal_positions=True,
-        local=HEAD_KINDS["local"](num_heads=1, block_size=4),
-        routing=HEAD_KINDS["routing"](num_heads=1, window_size=4, share_qk=True),
-        speech=SpeechSection(num_mel_bins=5, time_masks=2),
-    )
-    backbone = RoutingTransformerSpeechBackbone.from_section(model, vocabulary_size=9)
-    assert len(backbone.transformer_blocks) == 3 and backbone.vocabulary_size == 9
-    assert backbone.num_mel_bins == 5 and backbone.embedding.time_masks == 2
-    assert backbone.embedding.positions is not None
-    # As in the encoder of an encoder-decoder, keys are separate from queries.
-    assert not any(block.attention.head_groups[0].share_qk for block in backbone.transformer_blocks)
 
 
 @pytest.mark.slow

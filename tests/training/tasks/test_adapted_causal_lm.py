@@ -80,7 +80,7 @@ def test_low_rank_updates_are_trained_and_saved(settings, model, tmp_path):
     [
         ({"model.preset": None}, "model.preset must be set for kind adapted_causal_lm"),
         ({"model.num_layers": 3}, "model.num_layers is 3, but .* is that of model.preset"),
-        ({"model.local.num_heads": 3}, "model.local.num_heads is 3, but .* sets its heads"),
+        ({"model.heads[0].num_heads": 3}, "model.heads is .* sets its heads"),
         ({"model.kind": "causal_lm"}, "model.lora_rank is 2, but a model of kind causal_lm"),
     ],
 )

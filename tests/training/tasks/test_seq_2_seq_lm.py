@@ -18,6 +18,8 @@ pytestmark = pytest.mark.slow
 
 TASK = TASKS["seq_2_seq_lm"]
 
+LOCAL = {"class": "LocalHeads", "num_heads": 1, "block_size": 8}
+
 
 @pytest.fixture(scope="module")
 def of_pairs(tmp_path_factory):
@@ -34,8 +36,8 @@ def of_pairs(tmp_path_factory):
             "trainer.validation_every": 2,
             "model.kind": "seq_2_seq_lm",
             "model.num_encoder_layers": 1,
-            "model.routing.num_heads": 0,
-            "model.local.cross_block_size": 12,
+            "model.heads": [LOCAL],
+            "model.cross_heads": [{**LOCAL, "key_block_size": 12}],
             "data.name": "pairs_folder",
             "data.directory": str(folder),
             "data.data_dir": str(folder / "prepared"),

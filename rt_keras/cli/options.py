@@ -1,9 +1,9 @@
 """Registration of commands, and options that several commands share."""
 
+import dataclasses
 import importlib
 from pathlib import Path
 
-from rt_keras.config_files import values_of
 from rt_keras.files import check_writable
 
 # The extensions of supported picture formats.
@@ -81,7 +81,6 @@ def with_data(config, args):
     Raises:
         ValueError: if `--set` names data too.
     """
-    from rt_keras.training.config import make_config
     from rt_keras.training.experiment import Experiment
 
     if args.data is None:
@@ -90,9 +89,9 @@ def with_data(config, args):
     twice = [text for text in args.set if text.partition("=")[0].strip() in names]
     if twice:
         raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
-    found = Experiment(config).task.data_named(args.data, config.data.name)
-    data = {f"data.{name}": value for name, value in {"directory": None, **found}.items()}
-    return make_config({**values_of(config), **data})
+    data = Experiment(config).task.data_named(args.data, config.data.name)
+    data = dataclasses.replace(config.data, **{"directory": None, **data})
+    return dataclasses.replace(config, data=data)
 
 
 def add_examples(parser):

@@ -1,0 +1,185 @@
+"""Configuration files: the published ones, and reading a file with its base.
+
+A file holds sections of keys as YAML. With `base: NAME`, it builds on another configuration, either
+a published one or a file in the same folder, and holds only the keys that differ. A list replaces
+that of the base; a key such as `heads[0].num_heads` changes one option in it.
+"""
+
+import difflib
+import re
+from pathlib import Path
+
+import yaml
+
+from rt_keras import files
+
+
+def published_names():
+    """Returns the names of the published configurations, in alphabetical order.
+
+    >>> "quickstart" in published_names()
+    True
+    """
+    return sorted(path.stem for path in files.config_folder().glob("*.yaml"))
+
+
+def find_config(name, folder=""):
+    """Finds the file of a configuration.
+
+    Args:
+        name: name of a published configuration, or path of a YAML file.
+        folder: folder that a relative path starts from. Defaults to "", the working directory.
+
+    Returns:
+        A `Path`.
+
+    Raises:
+        FileNotFoundError: if there is no such configuration.
+
+    >>> find_config("quickstart").name
+    'quickstart.yaml'
+    """
+    for path in (files.config_folder() / f"{name}.yaml", Path(folder) / name):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        f"there is no configuration {str(name)!r}; give a YAML file or a published one, such as "
+        f"{nearest(str(name), published_names())!r}. `rt-keras configs` lists them"
+    )
+
+
+def nearest(name, names):
+    """Returns the name that is most similar to a wrong one."""
+    return difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+
+
+def read_summary(name):
+    """Reads the summary of a configuration, the first sentence of the comment at its start.
+
+    >>> read_summary("cifar10_full")
+    'CIFAR-10: full attention.'
+    """
+    text = find_config(name).read_text(encoding="utf-8")
+    # Up to the first line that ends with a full stop.
+    comment = re.match(r"(#.*\n)*?#.*\.\n|(#.*\n)*", text)[0]
+    return " ".join(line.strip("# ") for line in comment.splitlines())
+
+
+def read_config(path, bases=()):
+    """Reads the keys of a configuration file and of its bases.
+
+    Args:
+        path: `Path` of a file, from `find_config`.
+        bases: tuple of the files that build on this one. Defaults to `()`.
+
+    Returns:
+        A list of pairs of a key, such as "model.hidden_dim", and a value, which is not validated,
+        those of the base first; and a dictionary from keys to the places that set them, such as
+        "configs/books.yaml, line 4".
+
+    Raises:
+        FileNotFoundError: if the file of a base does not exist.
+        ValueError: if a file is not a YAML mapping, is empty, holds a key twice, or builds on
+            itself.
+
+    >>> pairs, places = read_config(find_config("quickstart"))
+    >>> dict(pairs)["data.name"], places["data.name"].partition(".yaml")[2]
+    ('python_source', ', line 23')
+    """
+    if path.resolve() in bases:
+        names = " builds on ".join(file.stem for file in (*bases, path))
+        raise ValueError(f"{path}: a configuration cannot build on itself: {names}")
+    pairs, places = _read(path)
+    base = next((value for key, value in pairs if key == "base"), None)
+    if base is None:
+        return pairs, places
+    if not isinstance(base, str):
+        raise ValueError(f"{path}: base must be the name or path of a configuration, not {base!r}")
+    bases = (*bases, path.resolve())
+    base_pairs, base_places = read_config(find_config(base, path.parent), bases)
+    changes = [(key, value) for key, value in pairs if key != "base"]
+    return base_pairs + changes, base_places | places
+
+
+def _read(path):
+    """Returns the keys and values in a YAML file, and the places of its keys."""
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        places = {key: f"{shown}, line {line}" for key, line in _lines(node)}
+        pairs = list(flatten(_Loader("").construct_document(node))) if node else []
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a YAML file: it is not UTF-8 text") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from None
+    except (RecursionError, AttributeError):
+        problem = "it must hold sections with keys, and no anchor that refers to itself"
+        raise ValueError(f"{path} is not a configuration: {problem}") from None
+    if not pairs:
+        raise ValueError(f"{path} is empty; it must hold sections with keys")
+    return pairs, places
+
+
+class _Loader(yaml.SafeLoader):
+    """A YAML loader that also reads 1e-3, without a decimal point, as a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def parse(text, name):
+    """Parses a value in YAML; the name is for messages.
+
+    >>> parse("{num_heads: 2, window: null, rate: 1e-3}", "--heads")
+    {'num_heads': 2, 'window': None, 'rate': 0.001}
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{name} is not valid YAML: {error}") from None
+
+
+def _lines(node, outer=""):
+    """Yields the keys below a YAML node and their lines; refuses a key that is given twice."""
+    if isinstance(node, yaml.SequenceNode):
+        for i, entry in enumerate(node.value):
+            yield f"{outer}[{i}]", entry.start_mark.line + 1
+            yield from _lines(entry, f"{outer}[{i}]")
+    if isinstance(node, yaml.MappingNode):
+        lines = {}
+        for key, value in node.value:
+            name, line = key.value, key.start_mark.line + 1
+            if name in lines:
+                both = f"lines {lines[name]} and {line}"
+                raise yaml.YAMLError(f"the key {name!r} is given twice, in {both}")
+            lines[name] = line
+            inner = f"{outer}.{name}" if outer else f"{name}"
+            yield inner, line
+            yield from _lines(value, inner)
+
+
+def flatten(sections, outer=""):
+    """Yields dotted keys and values of nested sections. Lists, and their entries, are values.
+
+    >>> dict(flatten({"model": {"image": {"height": 2}, "heads": [{"class": "LocalHeads"}]}}))
+    {'model.image.height': 2, 'model.heads': [{'class': 'LocalHeads'}]}
+    """
+    for name, value in sections.items():
+        if isinstance(value, dict) and "class" not in value:
+            yield from flatten(value, f"{outer}{name}.")
+        else:
+            yield f"{outer}{name}", value
+
+
+def parse_assignment(text):
+    """Parses a text `key=value` whose value is YAML; returns a string and a value.
+
+    >>> parse_assignment("model.num_layers=3")
+    ('model.num_layers', 3)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"override {text!r} must have the form section.key=value")
+    return key.strip(), parse(value, f"the value of override {text!r}")
