@@ -75,11 +75,13 @@ def test_every_option_of_a_model_reaches_it():
     values = {f"model.{name}": value for name, value in values.items()}
     model = Experiment(config_lib.make_config({**SMALL, **values})).make_model()
     options = model.backbone.block_options
-    assert (options["dropout"], options["shift_tokens"], model.loss_chunk_size) == (0.1, True, 4)
-    assert options["conv_kernel_size"] == [4, None] and not model.backbone.tie_embeddings
-    assert options["kernel_initializer"].scale == 0.2
-    encoder = Experiment(config_lib.make_config({**SMALL, **SPEECH, "model.speech.time_masks": 5}))
-    assert encoder.make_model().backbone.time_masks == 5 and not encoder.is_strictly_causal
+    assert (options.dropout, options.shift_tokens, model.loss_chunk_size) == (0.1, True, 4)
+    assert options.conv_kernel_size == [4, None] and not model.backbone.tie_embeddings
+    assert options.kernel_initializer.scale == 0.2
+    speech = Experiment(config_lib.make_config({**SMALL, **SPEECH, "model.speech.time_masks": 5}))
+    assert speech.make_model().backbone.get_config()["time_masks"] == 5
+    # An encoder.
+    assert not speech.is_strictly_causal
 
 
 def test_defaults_are_those_of_the_blocks():
