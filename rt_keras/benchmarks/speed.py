@@ -18,8 +18,8 @@ import statistics
 
 import rt_keras
 from rt_keras.benchmarks import machine, rivals, runs, workers
-from rt_keras.data.tables import grouped, table_of
 from rt_keras.cli.options import add_integers, add_options, check_at_least_one
+from rt_keras.data.tables import grouped, table_of
 
 ROUTING = ("balanced_shared", "balanced_separate", "nearest_shared", "nearest_separate")
 CLUSTERED = ("clustered", "improved_clustered", "causal_clustered", "lsh")
