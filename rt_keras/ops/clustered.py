@@ -54,11 +54,11 @@ def naive_clustered_attention(
     weights = naive_softmax(naive_logits(means, key), real)  # [batch, heads, clusters, keys]
     best = np.argsort(np.argsort(-weights, axis=-1, kind="stable")) < (top_k or 0)
     weights, best = (np.einsum("bhic,bhcj->bhij", members, x) for x in (weights, best & real))
-    own = naive_softmax(naive_logits(query, key), (best > 0) & visible)
+    redistributed = naive_softmax(naive_logits(query, key), (best > 0) & visible)
     if causal:
-        return own @ value
+        return redistributed @ value
     mass = np.sum(weights * best, axis=-1, keepdims=True)
-    return (mass * own + weights * (1 - best)) @ value
+    return (mass * redistributed + weights * (1 - best)) @ value
 
 
 def clustered_attention(

@@ -192,9 +192,9 @@ def _attend(
         bucket=in_order(tf.linalg.matrix_transpose(buckets)),
         block=in_order(tf.linalg.matrix_transpose(block)),
     )
-    own_round = tf.tile(tf.range(rounds), [heads])  # [heads * rounds]
+    round_of_order = tf.tile(tf.range(rounds), [heads])  # [heads * rounds]
     output, logsumexp = _attend_blocks(
-        in_rounds, own_round, num_buckets, block_size, causal, dropout, seed
+        in_rounds, round_of_order, num_buckets, block_size, causal, dropout, seed
     )
     output = gather_rows(join_blocks(output, length), rank, order)
     logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], rank, order)
@@ -202,12 +202,12 @@ def _attend(
     return merge(output, tf.reshape(logsumexp, [batch, heads, rounds, length]), axis=2)
 
 
-def _attend_blocks(in_rounds, own_round, num_buckets, block_size, causal, dropout, seed):
+def _attend_blocks(in_rounds, round_of_order, num_buckets, block_size, causal, dropout, seed):
     """Computes attention of each block to itself and the previous one, and the logsumexp.
 
     Args:
         in_rounds: `Rounds`.
-        own_round: int `[heads * rounds]`, the round of each order.
+        round_of_order: int `[heads * rounds]`, the round of each order.
         num_buckets: int, the bucket of padding.
         block_size, causal, dropout, seed: see `lsh_attention`.
     """
@@ -220,8 +220,8 @@ def _attend_blocks(in_rounds, own_round, num_buckets, block_size, causal, dropou
         _together(queries, keys, number, num_buckets) for number in range(in_rounds.bucket.shape[3])
     ]
     times = tf.add_n([tf.cast(x, tf.int32) for x in together])
-    own = own_round[:, None, None, None]
-    allowed = tf.reduce_any([x & (own == i) for i, x in enumerate(together)], axis=0)
+    this_round = round_of_order[:, None, None, None]
+    allowed = tf.reduce_any([x & (this_round == i) for i, x in enumerate(together)], axis=0)
     allowed &= keys.real[..., None, :]
     position, other_position = queries.position[..., None], keys.position[..., None, :]
     if causal:

@@ -192,7 +192,7 @@ class Assigned(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What determines clusters and logits; see `nearest_attention`.
+    """The centroids and options that determine clusters and logits; see `nearest_attention`.
 
     Args:
         centroids: `[key_heads, clusters, depth]`.

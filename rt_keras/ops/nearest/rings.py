@@ -223,10 +223,10 @@ def _attend(assigned, members, cache, position, shared, options):
     window = options.window_size
     entries = size(query, 0) * heads * size(query, 2) * size(query_clusters, 2)
     slices = slices_of_blocks(heads, 2 * entries * (window + block_size_of(window)))
-    own = options._replace(slices=slices, seed=seeds[0])
-    attend_own = _attend_shared if shared else _attend_separate
+    in_chunk = options._replace(slices=slices, seed=seeds[0])
+    attend_members = _attend_shared if shared else _attend_separate
     return (
-        attend_own(query, key, value, query_clusters, key_clusters, own),
+        attend_members(query, key, value, query_clusters, key_clusters, in_chunk),
         attend_to_lists(
             query, query_clusters, rings, key_clusters, options._replace(seed=seeds[1])
         ),

@@ -80,8 +80,8 @@ def attend_separate(query, key, value, query_clusters, key_clusters, intervals, 
         documents = tf.gather(options.documents, queries.positions, batch_dims=1)
         queries = queries._replace(query_documents=documents)
     if options.shifted:
-        own = tf.gather(tf.tile(key_order.rank, [1, 1, probes]), stairs.entry, batch_dims=2)
-        queries = queries._replace(own=split_blocks(own, stairs.count, block_size) - start)
+        place = tf.gather(tf.tile(key_order.rank, [1, 1, probes]), stairs.entry, batch_dims=2)
+        queries = queries._replace(excluded=split_blocks(place, stairs.count, block_size) - start)
     merges = options._replace(return_logsumexp=probes > 1 or options.return_logsumexp)
     results = attend_blocks(queries, keys, look_back + 1, stairs.slices, merges)
     if not merges.return_logsumexp:

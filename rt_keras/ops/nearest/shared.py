@@ -28,7 +28,7 @@ MAX_BLOCK_SIZE = 128
 
 
 class Options(NamedTuple):
-    """How queries attend to the keys of their clusters; see `nearest_attention`."""
+    """The options of attention to the keys of clusters; see `nearest_attention`."""
 
     num_clusters: int
     window_size: int
@@ -51,7 +51,7 @@ class QueryBlocks(NamedTuple):
     positions: tf.Tensor  # int [batch, heads, blocks, queries]
     first: tf.Tensor  # int [batch, heads, blocks, queries]
     last: tf.Tensor | None = None  # like `first`; None for all from `first`
-    own: tf.Tensor | None = None  # like `first`, a place that the query does not see
+    excluded: tf.Tensor | None = None  # like `first`, a place that the query does not see
     query_documents: tf.Tensor | None = None  # int [batch, heads, blocks, queries]
     window: tf.Tensor | None = None  # int [batch, heads, blocks], the first block of its window
 
@@ -112,7 +112,7 @@ def attend_shared(query, key, value, clusters, options):
     if not options.causal:
         queries = queries._replace(
             last=tf.minimum(queries.last, split(end) + shift),
-            own=step + before if options.shifted else None,
+            excluded=step + before if options.shifted else None,
         )
     if slices > 1:
         window = tf.zeros([size(query, 0), size(query, 1), 1], tf.int32) + tf.range(num_blocks)
@@ -249,8 +249,8 @@ def _attend(queries, keys, relative_embeddings, seed, options):
     allowed = places >= queries.first[..., None]  # [batch, heads, blocks, queries, keys]
     if queries.last is not None:
         allowed &= places < queries.last[..., None]
-    if queries.own is not None:
-        allowed &= places != queries.own[..., None]
+    if queries.excluded is not None:
+        allowed &= places != queries.excluded[..., None]
     masks = (allowed,)
     if keys.key_documents is not None:
         masks += (keys.key_documents[..., None, :] == queries.query_documents[..., None],)
