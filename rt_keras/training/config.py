@@ -33,7 +33,10 @@ TEXTS = (*READERS, "retriever")
 RETRIEVERS = ("retriever", "adapted_retriever")
 ADAPTED = ("adapted_causal_lm", "adapted_retriever")
 SEQUENCES = (*LANGUAGE_MODELS, "retriever", "ctc", *ADAPTED)
-CAUSAL, PAIRS, READER, SPEECH = ("causal_lm",), ("seq_2_seq_lm",), ("reader",), ("ctc",)
+TOKENIZED = (*TEXTS, "ctc")
+T2T = (*READERS, "image_lm")
+CAUSAL, PAIRS, READER = ("causal_lm",), ("seq_2_seq_lm",), ("reader",)
+RETRIEVER, SPEECH = ("retriever",), ("ctc",)
 # The heads of a model whose configuration does not give any.
 HEADS = {"class": "LocalRoutingHeads", "num_heads": 4}
 HEADS |= {"block_size": 64, "num_clusters": 16, "window_size": 64}
@@ -41,19 +44,25 @@ LOWER_HEADS = {"class": "LocalHeads", "num_heads": 4, "block_size": 128}
 CROSS_HEADS = {"class": "FullHeads", "num_heads": 4}
 
 
+def count(default, meaning, kinds=None):
+    """A field that holds an integer of at least 1; see `field`."""
+    return field(default, meaning, AT_LEAST_1, kinds)
+
+
+def rate(default, meaning, kinds=None):
+    """A field that holds a number of at least 0 and below 1; see `field`."""
+    return field(default, meaning, SHARE_BELOW_1, kinds)
+
+
 @dataclasses.dataclass
 class ImageConfig:
     """Images of an image model."""
 
-    height: int = field(32, "rows of pixels", AT_LEAST_1)
-    width: int = field(32, "columns of pixels", AT_LEAST_1)
-    channels: int = field(3, "values per pixel", AT_LEAST_1)
-    block_shape: list | None = field(
-        None,
-        "rows and values in a row of the blocks that order the values, as the heads' `grid` needs "
-        "it; null for raster order",
-    )
-    num_classes: int | None = field(None, "classes, null for images without classes", AT_LEAST_1)
+    height: int = count(32, "rows of pixels")
+    width: int = count(32, "columns of pixels")
+    channels: int = count(3, "values per pixel")
+    block_shape: list | None = field(None, "rows and values in a row of a block; null for rows")
+    num_classes: int | None = count(None, "classes, null for images without classes")
     position_embedding: bool = field(True, "whether to add embeddings of rows and columns")
 
     @property
@@ -66,7 +75,7 @@ class ImageConfig:
 class SpeechConfig:
     """Features of a speech model and their masks in training; see `rt_keras.layers.SpecAugment`."""
 
-    num_mel_bins: int = field(80, "features of a frame of sound", AT_LEAST_1)
+    num_mel_bins: int = count(80, "features of a frame of sound")
     frequency_masks: int = field(2, "bands of features that are masked in training", AT_LEAST_0)
     frequency_mask_width: int = field(27, "maximum number of features in a band", AT_LEAST_0)
     time_masks: int = field(2, "stretches of frames that are masked in training", AT_LEAST_0)
@@ -81,66 +90,37 @@ class ModelConfig:
     preset: str | None = field(None, "folder of a run or preset with initial weights, or null")
     hparams: str | None = field(
         None,
-        "hyperparameters of the paper authors' code, by which rt_keras.convert builds the model: a "
-        "published set or an hparams.json; null for a model of the other keys",
-        kinds=(*READERS, "image_lm"),
+        "name or file of hyperparameters of the authors' code",
+        kinds=T2T,
     )
-    lora_rank: int | None = field(
-        None, "rank of updates trained instead of the weights, or null", AT_LEAST_1, ADAPTED
-    )
-    vocabulary_size: int | None = field(
-        None, "number of token ids; null for the tokenizer's, or 256 for images", AT_LEAST_1
-    )
+    lora_rank: int | None = count(None, "rank of updates that are trained, or null", ADAPTED)
+    vocabulary_size: int | None = count(None, "token ids; null for the tokenizer's, 256 for images")
     num_encoder_layers: int = field(0, "blocks of the encoder", AT_LEAST_0, PAIRS)
-    num_layers: int = field(2, "blocks, or blocks of the decoder with an encoder", AT_LEAST_1)
+    num_layers: int = count(2, "blocks, or blocks of the decoder with an encoder")
     heads: list = field([HEADS], "heads of each block, or a list of such lists, one per block")
     num_lower_layers: int = field(0, "blocks that have lower_heads instead of heads", AT_LEAST_0)
     lower_heads: list = field([LOWER_HEADS], "heads of the first num_lower_layers blocks")
-    encoder_heads: list | None = field(
-        None, "heads of the encoder's blocks, null for heads and lower_heads", kinds=PAIRS
-    )
+    encoder_heads: list | None = field(None, "heads of the encoder, null for heads", kinds=PAIRS)
     cross_heads: list = field([CROSS_HEADS], "heads of the attention to the encoder", kinds=PAIRS)
-    hidden_dim: int = field(256, "width of the blocks", AT_LEAST_1)
-    intermediate_dim: int = field(1024, "width of the feed-forward networks", AT_LEAST_1)
-    embedding_dim: int | None = field(
-        None, "width of the embedding, null for hidden_dim", AT_LEAST_1, TEXTS
-    )
-    tie_embeddings: bool = field(
-        True, "whether the output layer shares the weights of the embedding", kinds=TEXTS
-    )
-    key_dim: int | None = field(
-        None, "key depth of a head, null for hidden_dim / number of heads", AT_LEAST_1
-    )
-    value_dim: int | None = field(None, "value depth of a head, null for key_dim", AT_LEAST_1)
-    activation: str = field(
-        "geglu", "relu, gelu, geglu or geglu_approximate, in the feed-forward networks"
-    )
+    hidden_dim: int = count(256, "width of the blocks")
+    intermediate_dim: int = count(1024, "width of the feed-forward networks")
+    embedding_dim: int | None = count(None, "width of the embedding, null for hidden_dim", TEXTS)
+    tie_embeddings: bool = field(True, "whether output and embedding share weights", kinds=TEXTS)
+    key_dim: int | None = count(None, "key depth of a head, null for hidden_dim / heads")
+    value_dim: int | None = count(None, "value depth of a head, null for key_dim")
+    activation: str = field("geglu", "relu, gelu, geglu or geglu_approximate")
     normalize_first: bool = field(True, "pre-norm if true, post-norm if false")
     normalization: str = field("layer_norm", "normalization layer: layer_norm or rms_norm")
-    dropout: float = field(
-        0.0, "dropout before the first block and before residuals", SHARE_BELOW_1
-    )
-    attention_dropout: float | None = field(
-        None, "dropout of attention weights, null for dropout", SHARE_BELOW_1
-    )
-    activation_dropout: float | None = field(
-        None, "dropout of feed-forward activations, null for dropout", SHARE_BELOW_1
-    )
-    embedding_dropout: float = field(0.0, "dropout of the embedding", SHARE_BELOW_1, TEXTS)
-    token_dropout: float = field(
-        0.0, "probability of replacing a token by padding", SHARE_BELOW_1, TEXTS
-    )
-    encoder_input_dropout: float = field(
-        0.0, "probability of zeroing an entry of the encoder's embedding", SHARE_BELOW_1, PAIRS
-    )
-    shift_tokens: bool = field(
-        False, "whether blocks mix each position with the previous one", kinds=TEXTS
-    )
-    max_sequence_length: int | None = field(
-        None, "number of position embeddings, null for none", AT_LEAST_1, TEXTS
-    )
+    dropout: float = rate(0.0, "dropout before the first block and residuals")
+    attention_dropout: float | None = rate(None, "that of attention weights, null for dropout")
+    activation_dropout: float | None = rate(None, "that of feed-forward networks, null for dropout")
+    embedding_dropout: float = rate(0.0, "dropout of the embedding", TEXTS)
+    token_dropout: float = rate(0.0, "probability of replacing a token by padding", TEXTS)
+    encoder_input_dropout: float = rate(0.0, "that of the encoder's embedding", PAIRS)
+    shift_tokens: bool = field(False, "whether blocks mix neighboring positions", kinds=TEXTS)
+    max_sequence_length: int | None = count(None, "number of position embeddings, or null", TEXTS)
     sinusoidal_positions: bool = field(
-        False, "whether to add sinusoidal positions", kinds=(*TEXTS, "ctc")
+        False, "whether to add sinusoidal positions", kinds=TOKENIZED
     )
     attention_bias: bool = field(True, "whether the dense layers of attention use biases")
     feed_forward_bias: bool = field(True, "whether feed-forward networks use biases")
@@ -148,26 +128,17 @@ class ModelConfig:
     layer_norm_epsilon: float = field(1e-6, "epsilon of the normalization layers", POSITIVE)
     conv_kernel_size: int | list | None = field(
         None,
-        "positions in the convolutions of queries, keys and values, or a list of one number per "
-        "block; null for no convolutions",
+        "width of the convolutions of queries, keys and values, or a list, one per block",
         Allowed("an integer or a list"),
     )
     remat: bool = field(False, "whether the backward pass recomputes blocks, which saves memory")
-    loss_chunk_size: int | None = field(
-        None, "positions whose logits are computed at once, null for all", None, READERS
-    )
-    pooling: str = field("mean", "pooling of a retriever: mean or first", kinds=("retriever",))
-    projection_dim: int | None = field(
-        None, "features of an embedding, null for those of the blocks", None, ("retriever",)
-    )
-    temperature: float = field(
-        0.05, "divisor of the similarities in the loss of a retriever", POSITIVE, RETRIEVERS
-    )
-    initializer_scale: float = field(
-        1.0, "initial variance of dense layers, relative to Glorot's", POSITIVE
-    )
+    loss_chunk_size: int | None = count(None, "positions of logits at once, null for all", READERS)
+    pooling: str = field("mean", "pooling of a retriever: mean or first", kinds=RETRIEVER)
+    projection_dim: int | None = count(None, "features of its output, or null", RETRIEVER)
+    temperature: float = field(0.05, "divisor of similarities in the loss", POSITIVE, RETRIEVERS)
+    initializer_scale: float = field(1.0, "initial variance of dense layers / Glorot's", POSITIVE)
     image: ImageConfig = section(ImageConfig, ("image_lm",))
-    speech: SpeechConfig = section(SpeechConfig, ("ctc",))
+    speech: SpeechConfig = section(SpeechConfig, SPEECH)
 
     # The files and lines that set the keys of the configuration, for messages.
     places = None
@@ -193,52 +164,19 @@ class DataConfig:
     name: str = field("python_source", "the data set")
     directory: str | None = field(None, "the folder or file to read, for data sets that need one")
     data_dir: str | None = field(None, "folder of prepared data sets, null for the default of TFDS")
-    reverse: bool = field(
-        False, "whether to predict the first text of a pair from the second", kinds=PAIRS
-    )
-    sequence_length: int = field(
-        2048, "tokens, or positions of 40 ms, in a sequence", AT_LEAST_1, SEQUENCES
-    )
-    encoder_sequence_length: int | None = field(
-        None,
-        "tokens in a sequence of the encoder, null for sequence_length",
-        AT_LEAST_1,
-        PAIRS,
-    )
-    label_length: int | None = field(
-        None,
-        "most tokens in the text of a sound, null for sequence_length",
-        AT_LEAST_1,
-        SPEECH,
-    )
-    num_passages: int = field(
-        7, "passages that a reader reads before a question", AT_LEAST_1, READER
-    )
-    passage_length: int = field(
-        288, "maximum number of tokens in a passage of a reader", AT_LEAST_1, READER
-    )
-    question_length: int = field(
-        64, "maximum number of tokens in a question", AT_LEAST_1, (*READER, *RETRIEVERS)
-    )
-    answer_length: int = field(
-        256, "maximum number of tokens in an answer of a reader", AT_LEAST_1, READER
-    )
-    num_negatives: int = field(
-        0, "passages of a question that do not answer it", AT_LEAST_0, RETRIEVERS
-    )
-    join_clips: bool = field(
-        False, "whether to join consecutive sounds to fill the sequences", kinds=SPEECH
-    )
-    num_buckets: int = field(
-        1, "groups of sounds by length; each batch is from one", AT_LEAST_1, SPEECH
-    )
-    speed_perturbation: float = field(
-        0.0,
-        "share of its speed by which each sound is also slower and faster",
-        SHARE_BELOW_1,
-        SPEECH,
-    )
-    batch_size: int = field(2, "sequences, texts, pairs, images or sounds in a batch", AT_LEAST_1)
+    reverse: bool = field(False, "whether to predict the first text of a pair", kinds=PAIRS)
+    sequence_length: int = count(2048, "tokens, or positions of 40 ms, in a sequence", SEQUENCES)
+    encoder_sequence_length: int | None = count(None, "that of an encoder, or null", PAIRS)
+    label_length: int | None = count(None, "most tokens of a sound, or null", SPEECH)
+    num_passages: int = count(7, "passages before a question", READER)
+    passage_length: int = count(288, "most tokens in a passage", READER)
+    question_length: int = count(64, "most tokens in a question", (*READER, *RETRIEVERS))
+    answer_length: int = count(256, "most tokens in an answer", READER)
+    num_negatives: int = field(0, "passages that do not answer it", AT_LEAST_0, RETRIEVERS)
+    join_clips: bool = field(False, "whether to join sounds to fill sequences", kinds=SPEECH)
+    num_buckets: int = count(1, "groups of sounds by length; a batch is from one", SPEECH)
+    speed_perturbation: float = rate(0.0, "share by which sounds are slower and faster", SPEECH)
+    batch_size: int = count(2, "sequences, texts, pairs, images or sounds in a batch")
 
 
 @dataclasses.dataclass
@@ -247,18 +185,12 @@ class OptimizerConfig:
 
     name: str = field("adam", "the optimizer", one_of("adam", "adamw", "adafactor"))
     learning_rate: float = field(1e-3, "peak learning rate", POSITIVE)
-    beta_1: float = field(0.9, "decay rate of the first moment, for adam and adamw", SHARE_BELOW_1)
-    beta_2: float = field(
-        0.999, "decay rate of the second moment, for adam and adamw", SHARE_BELOW_1
-    )
+    beta_1: float = rate(0.9, "decay rate of the first moment, for adam and adamw")
+    beta_2: float = rate(0.999, "decay rate of the second moment, for adam and adamw")
     epsilon: float = field(1e-7, "constant for numerical stability, for adam and adamw", POSITIVE)
     weight_decay: float = field(0.0, "weight decay of the optimizer", NOT_NEGATIVE)
-    l2_weight: float = field(
-        0.0, "L2 penalty: half of this times the squares of all weights but biases", NOT_NEGATIVE
-    )
-    global_clipnorm: float | None = field(
-        1.0, "maximum global norm of gradients, or null", POSITIVE
-    )
+    l2_weight: float = field(0.0, "L2 penalty of all weights but biases", NOT_NEGATIVE)
+    global_clipnorm: float | None = field(1.0, "maximum norm of gradients, or null", POSITIVE)
 
 
 @dataclasses.dataclass
@@ -278,15 +210,11 @@ class ScheduleConfig:
 class CentroidsConfig:
     """The updates of the centroids: see `rt_keras.callbacks.CentroidEMA`."""
 
-    decay: float = field(0.999, "decay rate of the moving average", SHARE_BELOW_1)
-    update: str = field(
-        "mean", "mean as in the paper, count as in its code", one_of("mean", "count")
-    )
+    decay: float = rate(0.999, "decay rate of the moving average")
+    update: str = field("mean", "as in the paper, or its code", one_of("mean", "count"))
     load_bias_step: float = field(0.1, "step size of the load bias, 0 for none", NOT_NEGATIVE)
     initialize_from_batch: bool = field(False, "whether centroids start as vectors of a batch")
-    restart_after: int | None = field(
-        None, "batches after which an empty cluster restarts, null for never", AT_LEAST_1
-    )
+    restart_after: int | None = count(None, "batches before an empty cluster restarts, or null")
 
 
 @dataclasses.dataclass
@@ -294,36 +222,23 @@ class TrainerConfig:
     """The training loop."""
 
     seed: int = field(1, "random seed of weights, dropout and data order", AT_LEAST_0)
-    steps: int = field(1500, "training steps", AT_LEAST_1)
-    validation_every: int = field(100, "steps between validations", AT_LEAST_1)
-    validation_batches: int = field(20, "batches in a validation", AT_LEAST_1)
-    checkpoint_every: int = field(100, "steps between checkpoints", AT_LEAST_1)
-    log_every: int = field(10, "steps between logs to TensorBoard", AT_LEAST_1)
-    strategy: str = field(
-        "one_device",
-        "the distribution strategy: one device, all GPUs of this machine, or a TPU; with the "
-        "environment variable TF_CONFIG, all devices of the workers that it names",
-        one_of(*STRATEGIES),
-    )
+    steps: int = count(1500, "training steps")
+    validation_every: int = count(100, "steps between validations")
+    validation_batches: int = count(20, "batches in a validation")
+    checkpoint_every: int = count(100, "steps between checkpoints")
+    log_every: int = count(10, "steps between logs to TensorBoard")
+    strategy: str = field("one_device", "distribution over devices", one_of(*STRATEGIES))
     tpu_address: str | None = field(None, "address of the TPU, empty for a local one")
     mixed_bfloat16: bool = field(False, "whether to compute in bfloat16")
     jit_compile: bool = field(True, "whether to compile the training step with XLA")
-    steps_per_execution: int = field(1, "steps in each call of the compiled function", AT_LEAST_1)
-    gradient_accumulation_steps: int = field(
-        1, "parts of a batch that are processed in turn, for batches that do not fit", AT_LEAST_1
-    )
+    steps_per_execution: int = count(1, "steps in each call of the compiled function")
+    gradient_accumulation_steps: int = count(1, "parts of a batch that are processed in turn")
     stateful: bool = field(
         False,
-        "whether each row of a batch reads a document in chunks of data.sequence_length and keeps "
-        "its state between chunks; gradients stay within a chunk; for a causal_lm",
+        "whether states are kept between chunks of a document",
         kinds=CAUSAL,
     )
-    state_dropout: float = field(
-        0.1,
-        "share of chunks that start from an empty state, with stateful",
-        SHARE_BELOW_1,
-        CAUSAL,
-    )
+    state_dropout: float = rate(0.1, "share of chunks that start from an empty state", CAUSAL)
 
     @property
     def dtype(self):
@@ -336,7 +251,7 @@ class ExperimentConfig:
     """The complete configuration of a run, the content of `configs/NAME.yaml`."""
 
     model: ModelConfig = section(ModelConfig)
-    tokenizer: TokenizerConfig = section(TokenizerConfig, (*TEXTS, "ctc"))
+    tokenizer: TokenizerConfig = section(TokenizerConfig, TOKENIZED)
     data: DataConfig = section(DataConfig)
     optimizer: OptimizerConfig = section(OptimizerConfig)
     schedule: ScheduleConfig = section(ScheduleConfig)
