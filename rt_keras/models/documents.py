@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.models.generation import as_tensor
 from rt_keras.ops.blocks import size
-from rt_keras.ops.documents import number_documents, of_document, positions_in_documents
+from rt_keras.ops.documents import number_documents, positions_in_documents, reduce_in_documents
 
 # Inputs of a call that are not those of the functional model.
 DOCUMENT_INPUTS = "segment_ids", "positions"
@@ -43,5 +43,5 @@ def segments_of(inputs):
     position = positions_in_documents(documents)
     # [batch, length], of which padding is beyond all tokens
     token_position = tf.where(tf.cast(inputs["padding_mask"], tf.bool), position, size(position, 1))
-    first = of_document(tf.math.unsorted_segment_min, token_position, documents)
+    first = reduce_in_documents(tf.math.unsorted_segment_min, token_position, documents)
     return 2 * documents + tf.cast(position >= first, tf.int32)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.ops.blocks import pad_axis, places_of_rows, size, sizes, take_places
-from rt_keras.ops.documents import of_document, positions_in_documents
+from rt_keras.ops.documents import positions_in_documents, reduce_in_documents
 
 
 def naive_convolution(x, kernel, mask=None):
@@ -61,7 +61,7 @@ def _convolve(x, kernel, documents):
     if documents is not None:
         # Numbers of positions of the document before and after each one, [batch, 1, length, 1].
         before = positions_in_documents(documents)
-        after = of_document(tf.math.unsorted_segment_max, before, documents) - before
+        after = reduce_in_documents(tf.math.unsorted_segment_max, before, documents) - before
         before, after = before[:, None, :, None], after[:, None, :, None]
         # Vectors before the first position are in none of them.
         after = pad_axis(after, 2, width - 1, 0, -1)

@@ -37,7 +37,7 @@ def positions_in_documents(documents):
     [[0, 1, 0, 1, 2]]
     """
     places = tf.zeros_like(documents) + tf.range(size(documents, 1))
-    return places - of_document(tf.math.unsorted_segment_min, places, documents)
+    return places - reduce_in_documents(tf.math.unsorted_segment_min, places, documents)
 
 
 def blocks_of_documents(documents, block_size, look_back):
@@ -75,7 +75,7 @@ def number_long_documents(documents, longest):
     [[0, 0, -1, 1, 1, 1]]
     """
     position = positions_in_documents(documents)
-    is_long = of_document(tf.math.unsorted_segment_max, position, documents) >= longest
+    is_long = reduce_in_documents(tf.math.unsorted_segment_max, position, documents) >= longest
     return tf.where(is_long, _count_up_to(is_long & (position == 0)) - 1, -1)
 
 
@@ -92,7 +92,7 @@ def _count_up_to(mask):
     return tf.cast((sums_before(ones) + ones)[:, 0, 0, :, 0], tf.int32)
 
 
-def of_document(reduce, x, documents):
+def reduce_in_documents(reduce, x, documents):
     """Reduces a number of each position over those of its document, `[batch, length]`."""
     batch, length = sizes(documents)
     rows = tf.range(batch)[:, None] * length + documents

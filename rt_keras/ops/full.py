@@ -112,22 +112,17 @@ def full_attention(
         attended = _attend_block(**block, **whole, causal=causal, dropout=dropout)
         return attended if return_logsumexp else attended[0]
 
+    blocks = {"query": query}
+    if query_mask is not None:
+        blocks["query_mask"] = tf.cast(query_mask, tf.bool)[:, None]
     if attention_mask is not None:
-        attention_mask = tf.cast(attention_mask, tf.bool)
-        if attention_mask.shape.rank == 3:
-            attention_mask = attention_mask[:, None]  # [batch, 1, queries, keys]
-    per_query = {
-        "query": query,
-        "query_mask": None if query_mask is None else tf.cast(query_mask, tf.bool)[:, None],
-        "attention_mask": attention_mask,
-        "documents": None if documents is None else documents[:, None],
-    }
-    blocks = {
-        # [blocks, batch, heads or 1, block_size, ...]
-        name: move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
-        for name, x in per_query.items()
-        if x is not None
-    }
+        mask = tf.cast(attention_mask, tf.bool)
+        blocks["attention_mask"] = mask[:, None] if mask.shape.rank == 3 else mask
+    if documents is not None:
+        blocks["documents"] = documents[:, None]
+    for name, x in blocks.items():
+        # [batch, heads or 1, queries, ...] to [blocks, batch, heads or 1, block_size, ...]
+        blocks[name] = move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
     blocks["start"] = tf.range(num_blocks) * block_size
     if dropout:
         blocks["seed"] = tf.random.split(seed, num_blocks)
@@ -141,7 +136,7 @@ def full_attention(
     whole = {name: tf.convert_to_tensor(x) for name, x in whole.items() if x is not None}
     if num_blocks > 1:
         dtypes = value.dtype, accumulation_dtype(query.dtype)
-        dtypes = dtypes if return_logsumexp else value.dtype
+        dtypes = dtypes if return_logsumexp else dtypes[0]
         attended = map_slices(attend_block, blocks, whole, dtypes)
     else:
         attended = attend_block({name: x[0] for name, x in blocks.items()}, whole)

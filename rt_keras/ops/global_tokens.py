@@ -120,18 +120,13 @@ def global_attention(
     if key_mask is not None:
         others &= tf.cast(key_mask, tf.bool)
     seeds = [None] * 3 if seed is None else tf.unstack(tf.random.split(seed, 3))
-    attended = attend(
-        query=query,
-        key=key,
-        value=value,
-        causal=causal,
-        query_mask=others if shared else query_mask,
-        key_mask=None if shared else others,
-        dropout=dropout,
-        seed=seeds[0],
-        return_logsumexp=True,
-        **options,
-    )
+    masks = {
+        "query_mask": others if shared else query_mask,
+        "key_mask": None if shared else others,
+    }
+    random = [{"dropout": dropout, "seed": seed} for seed in seeds]
+    options |= {"causal": causal, "return_logsumexp": True, **random[0]}
+    attended = attend(query=query, key=key, value=value, **masks, **options)
     compared = normalize if use_query_key_norm else tf.convert_to_tensor
     query = compared(query)
     key = query if shared else compared(key)
@@ -143,9 +138,8 @@ def global_attention(
         query_mask=query_mask,
         key_mask=tokens.real,
         attention_mask=places[:, None] <= positions[:, None] if causal else None,
-        dropout=dropout,
-        seed=seeds[1],
         return_logsumexp=True,
+        **random[1],
     )
     output = merge_sets(attended, to_global)
     global_output = full_attention(
@@ -155,8 +149,7 @@ def global_attention(
         query_mask=tokens.real,
         key_mask=key_mask,
         attention_mask=positions <= places[..., None] if causal else None,
-        dropout=dropout,
-        seed=seeds[2],
+        **random[2],
     )
     return tf.where(tokens.is_global[:, None, :, None], _put_back(global_output, tokens), output)
 

@@ -129,7 +129,7 @@ def holds_compiled(op, inputs, **options):
     same(run(op, inputs, options, jit_compile=True), eager, atol=1e-12)
 
 
-def holds_in_chunks(op, inputs, monkeypatch, **options):
+def holds_in_slices(op, inputs, monkeypatch, **options):
     """Checks that the output and gradients are the same in chunks and all at once."""
     whole = run(op, inputs, options)
     assert "While" not in op_types(op, inputs, options)

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, attend
+from rt_keras.ops.naive import naive_softmax
 
 QUERIES, KEYS = 4, 6
 
@@ -14,16 +15,12 @@ def blocks(seed=0):
 
 
 def equation(query, key, value, allowed, bias):
-    """Allowed and bias are `[..., queries, keys]`."""
-    allowed, bias = (np.broadcast_to(x, (2, 3, QUERIES, KEYS)) for x in (allowed, bias))
-    output, logsumexp = np.zeros((2, 3, QUERIES, 7)), np.full((2, 3, QUERIES), MASKED)
-    for a, b, i in np.ndindex(2, 3, QUERIES):
-        seen = [j for j in range(KEYS) if allowed[a, b, i, j]]
-        if seen:
-            logits = np.array([query[a, b, i] @ key[a, b, j] + bias[a, b, i, j] for j in seen])
-            logsumexp[a, b, i] = np.log(np.sum(np.exp(logits)))
-            output[a, b, i] = np.exp(logits - logsumexp[a, b, i]) @ value[a, b, seen]
-    return output, logsumexp
+    """Allowed and bias are broadcastable to `[..., queries, keys]`."""
+    logits = query @ key.swapaxes(-1, -2) + bias
+    weights = np.where(allowed, np.exp(logits), 0)
+    total = weights.sum(-1)
+    logsumexp = np.where(total > 0, np.log(np.where(total > 0, total, 1)), MASKED)
+    return naive_softmax(logits, allowed) @ value, logsumexp
 
 
 def some_allowed():

@@ -9,8 +9,8 @@ from tests.ops import cases, checks
 from tests.ops.cases import CASES, usual
 
 NAMES = pytest.mark.parametrize("name", CASES)
-# Full attention takes chunks of queries, and what is left out attends as "balanced" does.
-IN_CHUNKS = [
+# Full attention takes slices of queries, and what is left out attends as "balanced" does.
+IN_SLICES = [
     *("local", "strided", "nearest", "nearest with shared keys"),
     *("balanced", "clustered", "lsh", "causal clustered"),
 ]
@@ -89,12 +89,12 @@ def test_xla_computes_the_same(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", IN_CHUNKS)
-def test_chunks_of_memory_give_what_all_at_once_does(name, monkeypatch):
+@pytest.mark.parametrize("name", IN_SLICES)
+def test_slices_of_memory_give_what_all_at_once_does(name, monkeypatch):
     case, inputs, options = usual(name, heads=4)
     if case.grouped:
         inputs = cases.with_two_key_heads(inputs)
-    checks.holds_in_chunks(case.op, inputs, monkeypatch, **options)
+    checks.holds_in_slices(case.op, inputs, monkeypatch, **options)
 
 
 @pytest.mark.parametrize(

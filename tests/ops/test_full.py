@@ -14,7 +14,7 @@ LENGTH = 29
 def test_in_chunks(monkeypatch):
     # A limit of 1 takes one query at a time.
     allowed = np.random.default_rng(3).random((2, 7, 6)) < 0.7
-    checks.holds_in_chunks(
+    checks.holds_in_slices(
         full_attention,
         checks.arrays(7, keys=6, far=2),
         monkeypatch,

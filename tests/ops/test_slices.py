@@ -14,7 +14,7 @@ def rows_and_sums(part, whole):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_chunks_with_two_results_and_rows_of_a_whole_argument(compiled):
+def test_slices_with_two_results_and_rows_of_a_whole_argument(compiled):
     rng = np.random.default_rng(3)
     x, w = rng.normal(size=(3, 1, 2)), rng.normal(size=(4, 2))
 
@@ -40,7 +40,7 @@ def test_chunks_with_two_results_and_rows_of_a_whole_argument(compiled):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gathers", [False, True])
-def test_gradients_of_many_chunks_are_summed_in_float32(gathers):
+def test_gradients_of_many_slices_are_summed_in_float32(gathers):
     """In bfloat16, a sum of ones would stop at 256."""
     x, whole = tf.ones([400, 1], tf.bfloat16), tf.ones([1, 1], tf.bfloat16)
 
@@ -54,7 +54,7 @@ def test_gradients_of_many_chunks_are_summed_in_float32(gathers):
     assert gradient.dtype == tf.bfloat16 and float(gradient[0, 0]) == 400
 
 
-def test_chunks_are_far_smaller_than_what_needs_none_and_larger_on_accelerators(monkeypatch):
+def test_slices_are_far_smaller_than_what_needs_none_and_larger_on_accelerators(monkeypatch):
     monkeypatch.setattr(slices, "LOGITS_AT_ONCE", 100)
     for elements, count in ((99, 1), (100, 9), (1200, 100), (tf.constant(10**6), 1)):
         assert slices.num_slices(elements) == count
