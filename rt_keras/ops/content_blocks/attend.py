@@ -347,9 +347,10 @@ def reach_of(positions, window, block_size, causal, memory_length=None):
     in_window = window_size // block_size
     number = positions // window_size
     before = tf.maximum(number - look_back, 0) * in_window
-    after = (number + look_back + 1) * in_window
     if causal:
         after = tf.fill(tf.shape(number), tf.int32.max)
+    else:
+        after = (number + look_back + 1) * in_window
     first = None
     if memory_length is not None:
         first = tf.maximum(before - memory_length // block_size, 0)
