@@ -1,15 +1,15 @@
 """The tokenizer of a configuration."""
 
-from rt_keras import convert, data
+import importlib
 
-# The classes by their names in a configuration, with the package of each, which imports it when it
-# is used. All except the first take a vocabulary.
+# The packages and classes by their names in a configuration, imported when they are used. All
+# except the first take a vocabulary.
 TOKENIZERS = {
-    "bytes": (data, "ByteTokenizer"),
-    "sentence_piece": (data, "SentencePieceTokenizer"),
-    "word_piece": (data, "WordPieceTokenizer"),
-    "t2t_subwords": (convert, "T2TSubwordTokenizer"),
-    "words": (data, "WordTokenizer"),
+    "bytes": ("data", "ByteTokenizer"),
+    "sentence_piece": ("data", "SentencePieceTokenizer"),
+    "word_piece": ("data", "WordPieceTokenizer"),
+    "t2t_subwords": ("convert", "T2TSubwordTokenizer"),
+    "words": ("data", "WordTokenizer"),
 }
 
 
@@ -26,5 +26,6 @@ def make_tokenizer(config):
     >>> make_tokenizer(TokenizerConfig(name="bytes")).vocabulary_size()
     258
     """
-    tokenizer = getattr(*TOKENIZERS[config.name])
+    package, name = TOKENIZERS[config.name]
+    tokenizer = getattr(importlib.import_module(f"rt_keras.{package}"), name)
     return tokenizer() if config.name == "bytes" else tokenizer(config.vocabulary)

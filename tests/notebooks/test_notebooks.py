@@ -162,6 +162,8 @@ SMALLER_PAGES = """
     "data.sequence_length": 128,
     "model.num_encoder_layers": 1,
     "model.num_layers": 1,
+    "model.num_lower_layers": 0,
+    "model.cross_heads": "[{class: FullHeads, num_heads: 4}]",
     "model.heads[0].block_size": 8,
     "model.heads[0].num_clusters": 4,
     "model.heads[0].window_size": 8,

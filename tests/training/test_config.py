@@ -1,7 +1,7 @@
 import pytest
 
 from rt_keras import files
-from rt_keras.layers import FullHeads, GatedDeltaHeads, Heads, LocalHeads, LocalRoutingHeads
+from rt_keras.layers import Heads, LocalRoutingHeads
 from rt_keras.models.transformer_blocks import BlockOptions
 from rt_keras.training import config as config_lib
 from rt_keras.training.experiment import Experiment
@@ -44,9 +44,14 @@ STATEFUL = {"trainer.stateful": True}
 FULL = {"class": "FullHeads", "num_heads": 2}
 
 
+WINDOW, ALL = "Window", "Everything"
+
+
 def kinds(blocks, attention="attention"):
+    """The set of keys, or the class, of the head groups of each block."""
     groups = [getattr(block, attention).head_groups for block in blocks]
-    return [[type(heads) for heads in block] for block in groups]
+    sets = [[getattr(heads, "key_sets", [heads])[0] for heads in block] for block in groups]
+    return [[type(first).__name__ for first in block] for block in sets]
 
 
 def test_heads_are_those_of_all_blocks_those_below_and_those_of_each_block():
@@ -54,19 +59,19 @@ def test_heads_are_those_of_all_blocks_those_below_and_those_of_each_block():
     values = {**SMALL, "model.heads": [local, FULL], "model.num_lower_layers": 1}
     values |= {"model.lower_heads": [{"class": "GatedDeltaHeads", "num_heads": 4}]}
     decoder = Experiment(config_lib.make_config({**values, "model.num_layers": 3})).make_model()
-    both = [LocalHeads, FullHeads]
-    assert kinds(decoder.backbone.transformer_blocks) == [[GatedDeltaHeads], both, both]
+    both = [WINDOW, ALL]
+    assert kinds(decoder.backbone.transformer_blocks) == [["GatedDeltaHeads"], both, both]
     values |= {**SEQ_2_SEQ, "model.encoder_heads": [[local, local]]}
     values |= {"model.cross_heads": [[FULL], [{**local, "key_block_size": 8}]]}
     backbone = Experiment(config_lib.make_config(values)).make_model().backbone
-    assert kinds(backbone.encoder_blocks) == [[LocalHeads, LocalHeads]]
+    assert kinds(backbone.encoder_blocks) == [[WINDOW, WINDOW]]
     cross = kinds(backbone.transformer_blocks, "cross_attention")
-    assert cross == [[FullHeads], [LocalHeads]]
+    assert cross == [[ALL], [WINDOW]]
     # Without its own, the encoder has the heads of the decoder.
     values |= {"model.encoder_heads": None, "model.num_encoder_layers": 2}
     values |= {"model.lower_heads": [local]}
     backbone = Experiment(config_lib.make_config(values)).make_model().backbone
-    assert kinds(backbone.encoder_blocks) == [[LocalHeads], both]
+    assert kinds(backbone.encoder_blocks) == [[WINDOW], both]
 
 
 def test_every_option_of_a_model_reaches_it():
@@ -166,10 +171,10 @@ def test_an_error_names_the_line_and_what_the_constructor_says(before, after, me
 def test_heads_may_be_of_a_class_of_ones_own():
     name = f"{LocalRoutingHeads.__module__}.LocalRoutingHeads"
     sizes = {"num_heads": 2, "block_size": 8, "num_clusters": 2, "window_size": 4}
-    registered = {"class": "rt_keras>FullHeads", "num_heads": 2}
+    registered = {"class": "rt_keras>Heads", "num_heads": 2, "key_sets": [{"class": ALL}]}
     values = {**SMALL, "model.heads": [[{"class": name, **sizes}], [registered]]}
     blocks = Experiment(config_lib.make_config(values)).make_model().backbone.transformer_blocks
-    assert kinds(blocks) == [[LocalRoutingHeads], [FullHeads]]
+    assert kinds(blocks) == [[WINDOW], [ALL]]
 
 
 TEXTS = {"data.name": "text_folder"}
