@@ -35,13 +35,13 @@ def training_step(experiment, batch_size):
     import tensorflow as tf
 
     from rt_keras.callbacks import CentroidEMA
-    from rt_keras.layers.centroids import heads_with_centroids
+    from rt_keras.layers.centroids import centroids_inside
     from rt_keras.training.run import compiled_model
 
     model = compiled_model(experiment)
     model.optimizer.build(model.trainable_variables)
     centroid_ema = None
-    if heads_with_centroids(model):
+    if centroids_inside(model):
         centroid_ema = CentroidEMA(**vars(experiment.config.centroids))
         centroid_ema.set_model(model)
     example = experiment.task.example_spec(experiment, batch_size)

@@ -37,7 +37,8 @@ HEADS = """
 import keras
 import numpy as np
 from rt_keras import ops
-from rt_keras.layers import FirstHeads
+from rt_keras.layers import FirstHeads, Heads
+from rt_keras.layers.key_sets.first_keys import FirstKeys
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
 
@@ -46,19 +47,19 @@ config = make_config({
     "model.num_layers": 1, "model.hidden_dim": 16, "data.sequence_length": 16,
 })
 model = Experiment(config).make_model()
-groups = model.backbone.transformer_blocks[0].attention.head_groups
-assert (type(groups[-1]), groups[-1].num_keys) == (FirstHeads, 3)
+(group,) = model.backbone.transformer_blocks[0].attention.head_groups
+assert (type(group), group.num_keys) == (FirstHeads, 3)
 x = keras.random.normal([2, 4, 9, 5])
 mask = np.arange(9) < 7 * np.ones([2, 1])
-found = groups[-1](x, x, x, query_mask=mask, key_mask=mask, use_causal_mask=True)
 seen = np.tile(np.arange(9) < 3, [2, 9, 1])
 expected = ops.full_attention(
     x, x, x, query_mask=mask, key_mask=mask, attention_mask=seen, causal=True
 )
-np.testing.assert_allclose(found, expected, atol=1e-5)
+for heads in (group, Heads(4, [FirstKeys(3)])):
+    output = heads(x, x, x, query_mask=mask, key_mask=mask, use_causal_mask=True)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 try:
-    config.model.heads[0]["num_keys"] = 0
-    Experiment(config).make_model()
+    FirstHeads(2, 0)
 except ValueError as error:
     print(error)
 """
@@ -83,11 +84,12 @@ def patched(text, diff):
 UNION = """
 import keras
 import numpy as np
+from rt_keras.layers import Heads
 from rt_keras.layers.local_strided_heads import LocalStridedHeads
 
 heads = LocalStridedHeads(2, block_size=4, stride=3)
 x = keras.random.normal([2, 2, 15, 6])
-copy = LocalStridedHeads.from_config(heads.get_config())
+copy = Heads.from_config(heads.get_config())
 np.testing.assert_array_equal(
     copy(x, x, x, use_causal_mask=True), heads(x, x, x, use_causal_mask=True)
 )
@@ -101,14 +103,14 @@ except ValueError as error:
 # Files of each page, which are new or change.
 EXAMPLES = {
     "add_heads.md": (
-        *("rt_keras/ops/first.py", "rt_keras/layers/first_heads.py"),
-        *("rt_keras/layers/__init__.py", "tests/contract/kinds.py"),
         "rt_keras/layers/local_strided_heads.py",
+        "rt_keras/layers/key_sets/first_keys.py",
+        *("rt_keras/ops/first.py", "rt_keras/layers/first_heads.py"),
+        "rt_keras/layers/__init__.py",
     ),
     "add_task.md": (
         "rt_keras/training/tasks/backward_lm.py",
         "rt_keras/training/tasks/__init__.py",
-        "rt_keras/training/config.py",
     ),
 }
 
@@ -149,8 +151,6 @@ def test_the_heads_of_the_example_are_in_the_suite_of_the_contract(copy):
 
 def test_the_heads_a_union_and_the_task_of_the_examples_are_made_like_any_others(copy):
     first, union, scores = output(copy, "-c", HEADS + UNION + TASK).splitlines()
-    assert first.startswith("model.heads[0]: ") and "num_keys must be a positive" in first
-    assert union == (
-        "LocalStridedHeads: stride must be an integer of at least 1. Received: stride=0"
-    )
+    assert first == "num_keys must be a positive integer. Received: num_keys=0"
+    assert union == "stride must be a positive integer. Received: stride=0"
     assert scores.startswith("9 ['bits_per_byte', ")

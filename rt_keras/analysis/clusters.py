@@ -9,7 +9,7 @@ from rt_keras.callbacks.centroid_ema import cluster_use
 from rt_keras.data import ByteTokenizer, progress
 from rt_keras.data.tables import grouped, table
 from rt_keras.layers.attention_calls import attention_calls
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 
 # Tokens that occur less often in a cluster are not characteristic of it.
 LEAST_COUNT = 3
@@ -41,7 +41,7 @@ def find(model, sequences, verbose=0):
     Raises:
         ValueError: if no head of the model has centroids.
     """
-    if not heads_with_centroids(model):
+    if not centroids_inside(model):
         raise ValueError(
             "model must have heads with clusters, such as RoutingHeads, in a layer. It has none."
         )
@@ -63,7 +63,7 @@ def _of_sequence(model, tokens):
         {
             "layer": call.name,
             "head": first + head,
-            "kind": type(group).__name__,
+            "kind": group.kind,
             "of": source,
             "num_clusters": group.num_clusters,
             "clusters": clusters[:, head],

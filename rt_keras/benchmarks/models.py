@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 
 VOCABULARY = 256
@@ -106,7 +106,7 @@ def prepare_step(kind, length, batch, **sizes):
     tokens = tf.random.stateless_uniform([batch, length + 1], [0, 0], 0, VOCABULARY, tf.int32)
     inputs = {"token_ids": tokens[:, :-1], "padding_mask": tf.ones([batch, length], tf.bool)}
     batches = tf.data.Dataset.from_tensors((inputs, tokens[:, 1:])).repeat()
-    callbacks = [CentroidEMA()] if heads_with_centroids(model) else []
+    callbacks = [CentroidEMA()] if centroids_inside(model) else []
     model.fit(batches, steps_per_epoch=1, callbacks=callbacks, shuffle=False, verbose=0)
     iterator = iter(batches)
 

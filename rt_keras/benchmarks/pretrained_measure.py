@@ -12,6 +12,7 @@ from rt_keras.benchmarks.runs import timed
 from rt_keras.data.text_tokens import first_tokens_of
 from rt_keras.keras_internals import build_cache
 from rt_keras.layers import FullHeads, Heads
+from rt_keras.layers.attention_inputs import AttentionInputs
 from rt_keras.layers.key_sets import SelectedBlocks
 from rt_keras.models.adapted.architectures import attention_layers, backbone_of
 from rt_keras.models.adapted.attention import num_heads
@@ -180,7 +181,7 @@ def keys_seen(kind, length, few=False):
         place = tf.range(length)
         number = tf.where(place % spacing == 0, place // spacing - first, -1)
         values = tf.one_hot(number, KEYS_AT_ONCE)[None, None]
-        weights = group.attend(query=x, key=y, value=values, causal=True)
+        weights = group.attend(AttentionInputs(x, y, values, rotate=group.rotated_at))
         return tf.math.count_nonzero(weights[0, 0], axis=-1)
 
     chunks = range(0, ceil_div(length, spacing), KEYS_AT_ONCE)

@@ -15,7 +15,7 @@ from rt_keras.benchmarks.quality_tasks import TASKS
 from rt_keras.benchmarks.runs import say
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import SinusoidalPositions, TokenShift, TransformerBlock
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 
 HEADS = 4
 # Number of held-out batches in a test.
@@ -61,7 +61,7 @@ def train(settings, num_tests):
         validation_data=batches(task, settings, held_out=True).take(TEST_BATCHES).cache(),
         shuffle=False,
         # The last one, so that the times of steps include the others.
-        callbacks=[*([CentroidEMA()] if heads_with_centroids(model) else []), watch],
+        callbacks=[*([CentroidEMA()] if centroids_inside(model) else []), watch],
         verbose=0,
     ).history
     if not math.isfinite(history["val_nats"][-1]):

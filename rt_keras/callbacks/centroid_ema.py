@@ -10,7 +10,7 @@ from rt_keras.callbacks.centroid_rules import (
     moving_averages,
 )
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, SHARE_BELOW_1, check, one_of
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 
 
 class CentroidEMA(keras.callbacks.Callback):
@@ -126,11 +126,11 @@ class CentroidEMA(keras.callbacks.Callback):
         """
         super().set_model(model)
         # A shared layer has one state.
-        self._heads = list(dict.fromkeys(heads_with_centroids(model)))
+        self._heads = list(dict.fromkeys(centroids_inside(model)))
         if not self._heads:
             raise ValueError("CentroidEMA needs a model with RoutingHeads. Found none.")
         for heads in self._heads:
-            heads.has_centroid_updates = True
+            heads.has_updates = True
 
     def update_centroids(self):
         """Updates the centroids and load biases with the batches since the last update.

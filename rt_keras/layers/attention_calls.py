@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.keras_internals import all_layers_of
+from rt_keras.layers.attention_inputs import AttentionInputs
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.nearest.assign import nearest_centroid, normalize
 
@@ -46,7 +47,7 @@ class GroupCall(typing.NamedTuple):
         """
         one_hot = tf.one_hot(tf.range(size(self.arguments[1], 2)) - start, width)
         weights = self.outputs_for(one_hot)
-        if self.group.adds_to_values:
+        if not self.group.abilities.linear:
             weights -= self.outputs_for(tf.zeros_like(one_hot))
         return weights
 
@@ -54,9 +55,9 @@ class GroupCall(typing.NamedTuple):
 def check_scores(head_groups):
     """Raises a ValueError if a group does not have attention weights for single keys."""
     for group in head_groups:
-        if not group.returns_attention_scores:
+        if not group.abilities.weighted:
             raise ValueError(
-                f"{group._described()} have no attention weights for single keys, which "
+                f"{group.kind} have no attention weights for single keys, which "
                 "return_attention_scores=True and attention maps need."
             )
 
@@ -65,7 +66,7 @@ def attention_scores(call):
     """Returns the attention weights of a `GroupCall`, `[batch, heads, queries, keys]`."""
     query, value, _ = call.arguments
     length, width = size(value, 2), value.shape[3]
-    if not call.group.adds_to_values:
+    if call.group.abilities.linear:
         return call.weights(0, length)
     # At least one iteration, so that shapes are known.
     starts = tf.range(0, tf.maximum(length, 1), width)
@@ -122,7 +123,7 @@ class AttentionCall:
         length = size(value, 2)
         count = length if count is None else min(count, length)
         width = min(KEYS_AT_ONCE, count)
-        if any(call.group.adds_to_values for call in self.groups):
+        if any(not call.group.abilities.linear for call in self.groups):
             width = value.shape[3]
 
         # Traced once: heads may loop over many small blocks, slowly in eager execution.
@@ -147,10 +148,11 @@ class AttentionCall:
             separately, "keys". The values are int arrays `[batch, heads, length]`, -1 for padding.
         """
         clusters, first = [], 0
-        for group, (query, _, key), options in self.groups:
-            if group.has_centroids:
+        for group, (query, value, key), options in self.groups:
+            if group.centroids is not None:
                 masks = {x: options.get(x) for x in ("query_mask", "key_mask", "documents")}
-                sources = group.clustered_vectors(query=query, key=key, **masks)
+                inputs = AttentionInputs(query, key, value, **masks)
+                sources = group.clustered_vectors(inputs)
                 nearest = {name: _nearest(group, *source) for name, source in sources.items()}
                 clusters.append((group, first, nearest))
             first += group.num_heads
@@ -158,9 +160,9 @@ class AttentionCall:
 
 
 def _nearest(group, vectors, mask):
-    centroids = tf.convert_to_tensor(group.centroids)
+    centroids = tf.convert_to_tensor(group.centroids.centroids)
     vectors = repeat_heads(vectors, group.num_heads)
-    clusters = nearest_centroid(normalize(vectors), centroids, group.load_bias).numpy()
+    clusters = nearest_centroid(normalize(vectors), centroids, group.centroids.load_bias).numpy()
     return clusters if mask is None else np.where(np.asarray(mask)[:, None], clusters, -1)
 
 

@@ -1,25 +1,16 @@
 """Base class of heads with centroids, which learn by online k-means."""
 
-import keras
-
 from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
+from rt_keras.layers.relative_positions import make_relative_positions
 
 
-class CentroidHeads(Centroids, HeadGroup):
+class CentroidHeads(HeadGroup):
     """Base class of heads with centroids, found by online k-means.
 
-    Subclasses define the attention of clusters. Centroids are not trained by gradient. In training,
-    the layer accumulates the sum and the number of the queries and keys nearest to each centroid.
-    After each batch, `rt_keras.callbacks.CentroidEMA` uses these statistics to update the centroids
-    and the load bias, and resets them. The commitment loss, `commitment_weight * mean ‖x -
-    centroid_μ(x)‖²` for queries and keys each, is added to the model's loss. With
-    `trainable=False`, the layer collects no statistics and its centroids are not updated.
-
-    With grouped-query attention (see `HeadGroup`), heads that share keys also share centroids,
-    which learn from the queries of all these heads. In kinds that rank all positions, such as
-    `RoutingHeads` with assignment "balanced", each head has separate centroids.
+    Subclasses define the attention of clusters. `centroids`, a
+    `rt_keras.layers.centroids.Centroids`, says how centroids learn.
 
     Args:
         num_heads: int, number of heads in the group.
@@ -33,22 +24,6 @@ class CentroidHeads(Centroids, HeadGroup):
             of the choice of members for restarts. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
-    Weights:
-        centroids: `[heads, clusters, depth]`. The number of heads, here and below, is that of the
-            keys if heads share centroids.
-        load_bias: `[heads, clusters]`, added to the scores when the nearest centroid is chosen.
-        average_counts, average_sums: `[heads, clusters]` and `[heads, clusters, depth]`, moving
-            averages of the update "count".
-        member_counts, member_sums: `[sources, heads, clusters]` and
-            `[sources, heads, clusters, depth]`, statistics since the last update, summed over all
-            replicas. The sources are queries and, if separate, keys.
-        member_batches: scalar, number of batches in the statistics.
-        member_samples: `[heads, clusters, depth]`, random queries of the last batch, for centroids
-            that are initialized from members.
-        updates: scalar, number of updates of the centroids.
-        empty_batches: `[heads, clusters]`, number of batches since each cluster became empty.
-    None of them is trainable.
-
     Raises:
         ValueError: if a number is out of range.
 
@@ -56,15 +31,18 @@ class CentroidHeads(Centroids, HeadGroup):
 
     >>> from rt_keras.ops import balanced_attention
     >>> class Balanced(CentroidHeads):
-    ...     attention_op = staticmethod(balanced_attention)
-    ...     op_arguments = ("centroids", "window_size")
+    ...     def attend(self, inputs, return_logsumexp=False):
+    ...         vectors = inputs.query, inputs.key, inputs.value
+    ...         options = inputs.sequence_options(shared=True)
+    ...         centroids = self.centroids.centroids
+    ...         return balanced_attention(
+    ...             *vectors, centroids, window_size=self.window_size, **options
+    ...         )
     >>> heads = Balanced(2, num_clusters=2, window_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x).shape
     TensorShape([1, 2, 10, 8])
     """
-
-    has_centroids = True
 
     def __init__(
         self,
@@ -77,19 +55,38 @@ class CentroidHeads(Centroids, HeadGroup):
         seed=None,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, **kwargs)
-        self.num_clusters = positive_int("num_clusters", num_clusters)
+        super().__init__(num_heads, **kwargs)
+        self.num_clusters = num_clusters
         self.window_size = positive_int("window_size", window_size)
         self.share_qk = bool(share_qk)
-        if commitment_weight < 0:
-            raise ValueError(f"commitment_weight must be at least 0. Received: {commitment_weight}")
+        self.max_relative_distance = max_relative_distance
         self.commitment_weight = commitment_weight
         self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.positions = make_relative_positions(max_relative_distance, dtype=self.dtype_policy)
+        self.centroids = Centroids(
+            num_clusters, commitment_weight, seed, dtype=self.dtype_policy, name="centroids"
+        )
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        self.build_centroids(query_shape[-1])
+        if self.positions is not None:
+            self.positions.build(query_shape)
+        self.centroids.build(query_shape, sources=1 if self.share_qk else 2)
 
-    def after_attention(self, *, value, **arguments):
-        self.learn(**arguments)
+    def clustered_vectors(self, inputs):
+        queries = {"queries": (inputs.query, inputs.query_mask)}
+        return queries if self.share_qk else {**queries, "keys": (inputs.key, inputs.key_mask)}
+
+    def learn(self, inputs):
+        self.centroids.learn(*self.clustered_vectors(inputs).values())
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "window_size": self.window_size,
+            "share_qk": self.share_qk,
+            "max_relative_distance": self.max_relative_distance,
+            "commitment_weight": self.commitment_weight,
+            "seed": self.seed,
+        }

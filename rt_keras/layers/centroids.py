@@ -1,4 +1,4 @@
-"""Centroids of head groups, which learn by online k-means."""
+"""Centroids, which learn by online k-means."""
 
 import warnings
 
@@ -6,129 +6,147 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.dropout import replica_number
+from rt_keras.layers.head_options import number_from_0, positive_int
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.ops.blocks import fold_heads, larger, move_axis, pad_axis, repeat_heads, sizes
 from rt_keras.ops.nearest.assign import cluster_statistics, commitment, nearest_centroid, normalize
 
 
-class Centroids:
-    """Mixin of head groups with centroids; see `CentroidHeads` for how they learn.
+class Centroids(keras.layers.Layer):
+    """The centroids of the clusters of heads, with the statistics by which they learn.
 
-    The head group has attributes `num_clusters`, `commitment_weight` and `seed_generator`. It calls
-    `build_centroids` when it is built, and `learn` at the end of each training step.
+    Centroids are not trained by gradient. In training, `learn` adds up the sum and the number of
+    the queries and keys nearest to each centroid. After each batch, the callback
+    `rt_keras.callbacks.CentroidEMA` uses these statistics to update the centroids and the load
+    bias, and resets them. The commitment loss, `commitment_weight * mean ‖x - centroid_μ(x)‖²` for
+    queries and keys each, is added to the model's loss. With `trainable=False`, no statistics are
+    collected and centroids are not updated.
+
+    Heads that share keys (grouped-query attention) also share centroids, which learn from the
+    queries of all these heads. Where each head ranks all positions by itself, as with assignment
+    "balanced", it has centroids of its own.
+
+    Args:
+        num_clusters: int, number of centroids per head.
+        commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
+        seed: int or None, seed of the initial centroids, which are normalized Gaussian noise, and
+            of the choice of members for restarts. Defaults to None.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Weights:
+        centroids: `[heads, clusters, depth]`. The number of heads, here and below, is that of the
+            keys if heads share centroids.
+        load_bias: `[heads, clusters]`, added to the scores when the nearest centroid is chosen.
+        average_counts, average_sums: `[heads, clusters]` and `[heads, clusters, depth]`, moving
+            averages of the update "count".
+        member_counts, member_sums: `[sources, heads, clusters]` and
+            `[sources, heads, clusters, depth]`, statistics since the last update, summed over all
+            replicas. The sources are queries and, if separate, keys.
+        member_batches: scalar, number of batches in the statistics.
+        member_samples: `[heads, clusters, depth]`, random queries of the last batch, for centroids
+            that are initialized from members.
+        updates: scalar, number of updates of the centroids.
+        empty_batches: `[heads, clusters]`, number of batches since each cluster became empty.
+    None of them is trainable. They are float32, or float64 under that policy.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Source: Roy et al. 2021, section 4.1.
     """
 
     # Set by CentroidEMA. Without it, the centroids would keep their initial values.
-    has_centroid_updates = False
+    has_updates = False
 
-    def build_centroids(self, depth):
-        """Adds the centroids, their load bias and their statistics.
+    def __init__(self, num_clusters, commitment_weight=1e-4, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.num_clusters = positive_int("num_clusters", num_clusters)
+        self.commitment_weight = number_from_0("commitment_weight", commitment_weight)
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def build(self, shape, sources):
+        """Creates the weights.
 
         Args:
-            depth: int, depth of queries and keys.
+            shape: `(batch, heads, length, depth)` of the clustered vectors.
+            sources: int, 1 if only queries are clustered and 2 for queries and keys.
         """
-        heads = self.num_key_value_heads if self.groups_queries else self.num_heads
+        _, heads, _, depth = shape
         clusters = self.num_clusters
-        sources = 1 if self.clusters_queries_alone else 2
-
-        def state(name, *shape, initializer="zeros", **distribution):
-            # add_weight does not support `synchronization`.
-            return keras.Variable(
-                initializer,
-                shape=shape,
-                dtype=self.state_dtype,
-                trainable=False,
-                autocast=False,
-                name=name,
-                **distribution,
-            )
-
-        self.centroids = state("centroids", heads, clusters, depth, initializer=self._unit_noise)
-        self.load_bias = state("load_bias", heads, clusters)
-        self.average_counts = state("average_counts", heads, clusters)
-        self.average_sums = state("average_sums", heads, clusters, depth)
+        self.centroids = self._add_state("centroids", heads, clusters, depth, noise=True)
+        self.load_bias = self._add_state("load_bias", heads, clusters)
+        self.average_counts = self._add_state("average_counts", heads, clusters)
+        self.average_sums = self._add_state("average_sums", heads, clusters, depth)
         # Each replica has separate statistics. Reading them returns their sum.
         summed = {"aggregation": "sum", "synchronization": "on_read"}
-        self.member_counts = state("member_counts", sources, heads, clusters, **summed)
-        self.member_sums = state("member_sums", sources, heads, clusters, depth, **summed)
-        self.member_batches = state("member_batches", **summed)
-        self.member_samples = state("member_samples", heads, clusters, depth, **summed)
-        self.updates = state("updates")
-        self.empty_batches = state("empty_batches", heads, clusters)
+        counts = (sources, heads, clusters)
+        self.member_counts = self._add_state("member_counts", *counts, **summed)
+        self.member_sums = self._add_state("member_sums", *counts, depth, **summed)
+        self.member_batches = self._add_state("member_batches", **summed)
+        self.member_samples = self._add_state("member_samples", heads, clusters, depth, **summed)
+        self.updates = self._add_state("updates")
+        self.empty_batches = self._add_state("empty_batches", heads, clusters)
 
-    @property
-    def clusters_queries_alone(self):
-        """Returns whether centroids learn only from queries, because these are also the keys."""
-        return self.share_qk
+    def _add_state(self, name, *shape, noise=False, **distribution):
+        # add_weight does not support `synchronization`.
+        return keras.Variable(
+            self._unit_noise if noise else "zeros",
+            shape=shape,
+            dtype="float64" if self.compute_dtype == "float64" else "float32",
+            trainable=False,
+            autocast=False,
+            name=name,
+            **distribution,
+        )
 
     def _unit_noise(self, shape, dtype=None):
         noise = keras.random.normal(shape, dtype=dtype, seed=self.seed_generator)
         return keras.ops.normalize(noise, axis=-1)
-
-    def before_attention(self, query, value, query_mask, key_mask):
-        if not self.share_qk or key_mask is None:
-            return {"query_mask": query_mask, "key_mask": key_mask}
-        # Queries that are also keys have one mask.
-        both = key_mask if query_mask is None else tf.logical_and(query_mask, key_mask)
-        return {"query_mask": both, "key_mask": None}
 
     def clear_statistics(self, unless=False):
         """Resets the statistics of members, unless a bool is True."""
         for statistic in (self.member_counts, self.member_sums, self.member_batches):
             statistic.assign(tf.where(unless, statistic, tf.zeros_like(statistic)))
 
-    def learn(self, *, query, **arguments):
-        """Adds the commitment loss and the centroid statistics of a training step.
+    def nearest(self, vectors):
+        """Returns the nearest centroid of each vector, int `[batch, heads, length]`.
 
         Args:
-            query: the query of the call.
-            **arguments: the other arguments of `clustered_vectors`.
+            vectors: normalized vectors `[batch, heads, length, depth]`.
         """
-        members = self._members(query=query, **arguments)
+        return nearest_centroid(vectors, tf.convert_to_tensor(self.centroids), self.load_bias)
+
+    def learn(self, *sources):
+        """Adds the commitment loss and the statistics of a training step.
+
+        Args:
+            *sources: pairs of vectors `[batch, heads, length, depth]`, before normalization, and
+                their mask, bool `[batch, length]` or None: the queries and, if they are clustered
+                separately, the keys.
+        """
+        members = [self._members(*source) for source in sources]
         centroids = tf.convert_to_tensor(self.centroids)
-        losses = [
+        distances = [
             commitment(vectors, clusters, centroids, mask) for vectors, clusters, mask in members
         ]
-        loss = self.commitment_loss(tf.add_n(losses), query.shape[-1])
+        loss = self.commitment_loss(tf.add_n(distances))
         # Keras can only sum losses of the same dtype.
         self.add_loss(tf.cast(loss, keras.config.floatx()))
         if self.trainable:
             self._warn_once()
             self._collect(members)
 
-    def clustered_vectors(self, *, query, key, query_mask, key_mask, documents=None):
-        """Returns the vectors that belong to clusters, before normalization.
-
-        Args:
-            query, key: the query and key of a call.
-            query_mask, key_mask: bool `[batch, length]`, False for padding; or None.
-            documents: int `[batch, length]`, documents in a row; or None. Defaults to None.
-
-        Returns:
-            A dictionary with "queries" and, if keys are clustered separately, "keys". The values
-            are pairs of vectors `[batch, heads or key_heads, length, depth]` and their mask.
-        """
-        found = {"queries": (query, query_mask)}
-        return found if self.clusters_queries_alone else {**found, "keys": (key, key_mask)}
-
-    def _members(self, **arguments):
-        """Returns a list of (vectors, clusters, mask) of queries and of keys."""
-        sources = self.clustered_vectors(**arguments)
-        sources["queries"] = self._by_key_head(*sources["queries"])
-        centroids = tf.convert_to_tensor(self.centroids)
-        members = []
-        for vectors, mask in sources.values():
-            # Each head with separate centroids counts the keys that it shares with others.
-            vectors = normalize(repeat_heads(vectors, centroids.shape[0]))
-            members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
-        return members
-
-    def _by_key_head(self, query, mask):
-        """Returns the queries of all heads that share centroids as one list, and its mask."""
+    def _members(self, vectors, mask):
+        """Returns normalized vectors, their clusters and their mask, by centroid head."""
         heads = self.centroids.shape[0]
-        if mask is not None:
-            mask = tf.tile(mask, [1, self.num_heads // heads])
-        return fold_heads(query, heads), mask
+        shared_by = vectors.shape[1] // heads
+        if shared_by > 1:
+            # Queries of heads with the same centroids: [batch, heads, shared_by * length, depth]
+            vectors = fold_heads(vectors, heads)
+            mask = None if mask is None else tf.tile(mask, [1, shared_by])
+        # Each head with separate centroids counts the keys that it shares with others.
+        vectors = normalize(repeat_heads(vectors, heads))
+        return vectors, self.nearest(vectors), mask
 
     def _collect(self, members):
         """Adds the (vectors, clusters, mask) of queries and keys to the statistics.
@@ -137,22 +155,18 @@ class Centroids:
         """
         sums, counts = map(tf.stack, zip(*(self.statistics(*source) for source in members)))
         queries, _, mask = members[0]
-        old = tf.convert_to_tensor(self.member_samples)
-        sample = tf.cast(self._sample(queries, mask), old.dtype)
-        is_finite = tf.math.is_finite(tf.cast(tf.reduce_sum(sums), old.dtype))
+        samples = tf.convert_to_tensor(self.member_samples)
+        sample = tf.cast(self._sample(queries, mask), samples.dtype)
+        is_finite = tf.math.is_finite(tf.cast(tf.reduce_sum(sums), samples.dtype))
         is_finite &= tf.math.is_finite(tf.reduce_sum(sample))
         self.member_sums.assign_add(tf.where(is_finite, sums, tf.zeros_like(sums)))
         self.member_counts.assign_add(tf.where(is_finite, counts, tf.zeros_like(counts)))
-        first = _is_first_replica(old.dtype)
-        self.member_batches.assign_add(first * tf.cast(is_finite, old.dtype))
-        self.member_samples.assign(tf.where(is_finite, first * sample, old))
+        first = _is_first_replica(samples.dtype)
+        self.member_batches.assign_add(first * tf.cast(is_finite, samples.dtype))
+        self.member_samples.assign(tf.where(is_finite, first * sample, samples))
 
     def count_as_one_batch(self, parts):
-        """Counts the last batches, which are parts of one batch, as one.
-
-        Args:
-            parts: int, number of these batches.
-        """
+        """Counts the last batches, which are `parts` of one batch, as one."""
         if self.trainable:
             one = _is_first_replica(self.member_batches.dtype)
             self.member_batches.assign_add((1 - parts) * one)
@@ -161,13 +175,13 @@ class Centroids:
         """Returns sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
         return cluster_statistics(vectors, clusters, self.num_clusters, mask)
 
-    def commitment_loss(self, distance, depth):
+    def commitment_loss(self, distance):
         """Returns the loss, given the mean squared distance of vectors to their centroids."""
         return self.commitment_weight * distance
 
     def _warn_once(self):
-        if not self.has_centroid_updates:
-            self.has_centroid_updates = True
+        if not self.has_updates:
+            self.has_updates = True
             warnings.warn(
                 f"The layer {self.path} is trained, but nothing updates its centroids. Add "
                 "rt_keras.callbacks.CentroidEMA() to the callbacks of fit(). In a custom training "
@@ -183,25 +197,22 @@ class Centroids:
         if mask is not None:
             noise += tf.reshape(tf.cast(mask, noise.dtype), [-1])
         # An empty batch is padded to one position of zeros.
-        found = batch * length
-        missing = larger(1 - found, 0)
-        positions = pad_axis(tf.math.top_k(noise, found).indices, 0, 0, missing)
+        count = batch * length
+        missing = larger(1 - count, 0)
+        positions = pad_axis(tf.math.top_k(noise, count).indices, 0, 0, missing)
         if mask is not None:
-            found = tf.reduce_sum(tf.cast(mask, tf.int32))
+            count = tf.reduce_sum(tf.cast(mask, tf.int32))
         # If there are fewer positions than clusters, some are used several times.
-        positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
+        positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(count, 1))
+        # [heads, batch * length, depth]
         by_position = tf.reshape(move_axis(vectors, 1, 0), [heads, batch * length, depth])
         by_position = pad_axis(by_position, 1, 0, missing)
         return tf.stop_gradient(tf.gather(by_position, positions, axis=1))
 
 
-def heads_with_centroids(layer):
-    """Returns the head groups with centroids inside a layer, in the order of its layers.
-
-    Args:
-        layer: a layer or model.
-    """
-    return [heads for heads in layers_inside(layer, Centroids) if heads.has_centroids]
+def centroids_inside(layer):
+    """Returns the `Centroids` inside a layer or model, in the order of its layers."""
+    return layers_inside(layer, Centroids)
 
 
 def _is_first_replica(dtype):

@@ -1,7 +1,9 @@
 """Heads whose similar queries share attention weights."""
 
 import keras
+import tensorflow as tf
 
+from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int, positive_int_or_none
 from rt_keras.ops.clustered import clustered_attention
@@ -33,7 +35,7 @@ class ClusteredHeads(HeadGroup):
 
     Raises:
         ValueError: if a size is not a positive integer, `causal_by_mask` is True without `top_k`,
-            `max_relative_distance` is given, or a call is causal without `causal_by_mask`.
+            or a call is causal without `causal_by_mask`.
 
     Source: Vyas et al. 2020, Fast Transformers with Clustered Attention.
 
@@ -42,10 +44,6 @@ class ClusteredHeads(HeadGroup):
     >>> heads(x, x, x).shape
     TensorShape([1, 2, 10, 8])
     """
-
-    takes_relative_positions = False
-    attention_op = staticmethod(clustered_attention)
-    op_arguments = ("projections", "num_clusters", "top_k", "iterations")
 
     def __init__(
         self,
@@ -63,7 +61,7 @@ class ClusteredHeads(HeadGroup):
         self.top_k = positive_int_or_none("top_k", top_k)
         self.bits = positive_int("bits", bits)
         self.iterations = positive_int("iterations", iterations)
-        self.causal_by_mask = self.takes_causal_mask = bool(causal_by_mask)
+        self.causal_by_mask = bool(causal_by_mask)
         if causal_by_mask and top_k is None:
             raise ValueError("causal_by_mask=True needs top_k. Received: top_k=None")
         self.seed = seed
@@ -71,4 +69,32 @@ class ClusteredHeads(HeadGroup):
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         initializer = keras.initializers.RandomNormal(stddev=1.0, seed=self.seed)
-        self.add_constant("projections", self.bits, query_shape[-1], initializer=initializer)
+        shape = self.bits, query_shape[-1]
+        self.projections = self.add_constant("projections", *shape, initializer=initializer)
+
+    @property
+    def abilities(self):
+        return Abilities(causal=self.causal_by_mask)
+
+    def attend(self, inputs, return_logsumexp=False):
+        return clustered_attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            projections=tf.convert_to_tensor(self.projections),
+            num_clusters=self.num_clusters,
+            top_k=self.top_k,
+            iterations=self.iterations,
+            **inputs.sequence_options(shared=True),
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "top_k": self.top_k,
+            "bits": self.bits,
+            "iterations": self.iterations,
+            "causal_by_mask": self.causal_by_mask,
+            "seed": self.seed,
+        }

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 from rt_keras.ops.blocks import pad_axis, size
 from rt_keras.ops.caches import where_counted
 from rt_keras.ops.documents import count_documents, number_documents, positions_in_documents

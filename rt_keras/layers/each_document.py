@@ -9,6 +9,9 @@ from rt_keras.ops.blocks import move_axis, size, sizes
 from rt_keras.ops.documents import count_documents, number_long_documents
 from rt_keras.ops.left_padding import leading_padding, roll_rows
 
+# The fields of `AttentionInputs` with a row for each position.
+VECTORS = ("query", "key", "value", "gates")
+
 
 def check_documents(segment_ids, query, key, global_mask):
     """Raises a ValueError if attention does not support documents that share a row.
@@ -28,7 +31,7 @@ def check_documents(segment_ids, query, key, global_mask):
         )
 
 
-def attend_to_each(heads, attend, documents, arguments, joins=False, furthest=None):
+def attend_to_each(heads, attend, inputs, join=False, furthest=None):
     """Computes attention to one document of each row after the other.
 
     Each document is moved to the start of its row, as if it were alone. This costs as much as a
@@ -36,57 +39,61 @@ def attend_to_each(heads, attend, documents, arguments, joins=False, furthest=No
 
     Args:
         heads: the head group, which owns all weights.
-        attend: function of such arguments, with other tensors.
-        documents: int `[batch, length]`; see `rt_keras.ops.documents.number_documents`.
-        arguments: dictionary of "query", "key", "value", "query_mask", "key_mask", "dropout" and
-            "seed", see the call of `HeadGroup`; and of other arguments.
-        joins: bool, whether `attend` returns a pair with the logsumexp of the logits. Defaults to
+        attend: function of `AttentionInputs` and `join`.
+        inputs: `AttentionInputs` with `documents`; see `rt_keras.ops.documents.number_documents`.
+        join: bool, whether `attend` returns a pair with the logsumexp of the logits. Defaults to
             False.
         furthest: int, largest distance of the keys that are left out; or None. Queries of shorter
             documents, which are left out too, see no key. Defaults to None.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with `joins` also `[batch, heads, length]`.
+        `[batch, heads, length, value_depth]`, and with `join` also `[batch, heads, length]`.
     """
-    masks = {name: arguments[name] for name in ("query_mask", "key_mask")}
-    others = {name: x for name, x in arguments.items() if name not in masks}
-    tensors = {
-        x: others[x] for x in ("query", "key", "value", "gates") if tf.is_tensor(others.get(x))
-    }
+    documents, inputs = inputs.documents, inputs._replace(documents=None)
+    if furthest is not None:
+        documents = number_long_documents(documents, furthest + 1)
+    names = [x for x in VECTORS if getattr(inputs, x) is not None]
     weights, state = heads.trainable_variables, heads.non_trainable_variables
     # Each layer inside casts the weights to its own dtype.
     with without_autocast():
-        weights_and_state = [tf.convert_to_tensor(x.value) for x in (*weights, *state)]
-    values, fixed = weights_and_state[: len(weights)], weights_and_state[len(weights) :]
-    if furthest is not None:
-        documents = number_long_documents(documents, furthest + 1)
+        values = [tf.convert_to_tensor(x.value) for x in weights]
+        fixed = [tf.convert_to_tensor(x.value) for x in state]
 
-    def of_document(number, inputs):
+    def attend_to_document(number, tensors):
         here = documents == number
         before = leading_padding(here)
-        moved = {**others, **{x: roll_positions(y, -before) for x, y in zip(tensors, inputs)}}
-        for name, mask in masks.items():
-            moved[name] = roll_rows(here if mask is None else here & mask, -before)
-        if masks["key_mask"] is None and others["key"] is None:
-            # Queries that are also keys have one mask.
-            moved["key_mask"] = None
-        if others["dropout"]:
-            seed = tf.random.experimental.stateless_fold_in(others["seed"], number)
-            moved["seed"] = seed
-        with keras.StatelessScope([*zip(weights, inputs[len(tensors) :]), *zip(state, fixed)]):
-            found = attend(**moved)
+        vectors = [roll_positions(x, -before) for x in tensors[: len(names)]]
+        moved = _at_the_start(inputs, here, before, number)
+        moved = moved._replace(**dict(zip(names, vectors, strict=True)))
+        with keras.StatelessScope([*zip(weights, tensors[len(names) :]), *zip(state, fixed)]):
+            results = attend(moved, join)
         return tf.nest.map_structure(
-            lambda x: _where(here, roll_positions(x, before), 0), found if joins else (found,)
+            lambda x: _where(here, roll_positions(x, before), 0), results if join else (results,)
         )
 
-    query, value = others["query"], others["value"]
+    query, value = inputs.query, inputs.value
     first = (tf.zeros([*sizes(query)[:3], size(value, 3)], value.dtype),)
-    if joins:
+    if join:
         nothing = tf.zeros(sizes(query)[:3], accumulation_dtype(query.dtype))
         first = *first, _where(documents >= 0, nothing, MASKED)
-    inputs = [*tensors.values(), *values]
-    found = _sum_over(count_documents(documents), of_document, first, inputs)
-    return found if joins else found[0]
+    tensors = [*(getattr(inputs, x) for x in names), *values]
+    results = _sum_over(count_documents(documents), attend_to_document, first, tensors)
+    return results if join else results[0]
+
+
+def _at_the_start(inputs, here, before, number):
+    """Returns the masks and the seed of one document that begins its row."""
+    query_mask, key_mask = (
+        roll_rows(here if mask is None else here & mask, -before)
+        for mask in (inputs.query_mask, inputs.key_mask)
+    )
+    if inputs.key_mask is None and inputs.key is None:
+        # Queries that are also keys have one mask.
+        key_mask = None
+    seed = inputs.seed
+    if inputs.dropout:
+        seed = tf.random.experimental.stateless_fold_in(seed, number)
+    return inputs._replace(query_mask=query_mask, key_mask=key_mask, seed=seed)
 
 
 def _sum_over(count, function, first, inputs):

@@ -5,6 +5,8 @@ import math
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.attention_inputs import AttentionInputs
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.attend import accumulation_dtype
@@ -15,6 +17,7 @@ from rt_keras.ops.gated_delta import gated_delta_rule, gated_delta_step
 
 # The constants of the authors' code.
 NORM_EPSILON, UNIT_EPSILON = 1e-5, 1e-6
+VECTORS = ("query", "key", "value")
 DECAY_RATES, STEP_SIZES = (1e-4, 16.0), (1e-3, 0.1)
 
 
@@ -65,14 +68,15 @@ class GatedDeltaHeads(HeadGroup):
     TensorShape([1, 10, 8])
     """
 
-    strictly_causal = True
-    needs_causal_mask = True
-    takes_relative_positions = False
-    takes_rotary_embedding = False
-    cached_decoding = True
-    reads_chunks = True
-    separates_documents = True
-    returns_attention_scores = False
+    abilities = Abilities(
+        bidirectional=False,
+        strictly_causal=True,
+        cached=True,
+        chunks=True,
+        documents=True,
+        weighted=False,
+        rotated=False,
+    )
 
     def __init__(self, num_heads, block_size=64, kernel_size=4, **kwargs):
         super().__init__(num_heads, **kwargs)
@@ -85,119 +89,103 @@ class GatedDeltaHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        depths = {"query": query_shape[-1], "key": query_shape[-1], "value": self.value_depth}
+        self.query_kernel = self.key_kernel = self.value_kernel = None
         if self.kernel_size > 1:
-            bound = self.kernel_size**-0.5
-            for name, depth in depths.items():
-                initializer = keras.initializers.RandomUniform(-bound, bound)
-                shape = self.kernel_size, depth
-                self.add_head_weight(f"{name}_kernel", *shape, initializer=initializer)
+            self.query_kernel = self._add_kernel("query_kernel", query_shape[-1])
+            self.key_kernel = self._add_kernel("key_kernel", query_shape[-1])
+            self.value_kernel = self._add_kernel("value_kernel", self.value_depth)
         # They are used in at least float32.
-        self.add_head_weight("a_log", initializer=_log_of_rates, autocast=False)
-        self.add_head_weight("dt_bias", initializer=_bias_of_steps, autocast=False)
+        heads = (self.num_heads,)
+        self.a_log = self.add_weight(heads, _log_of_rates, name="a_log", autocast=False)
+        self.dt_bias = self.add_weight(heads, _bias_of_steps, name="dt_bias", autocast=False)
         self.output_scale = self.add_weight(
             name="output_scale", shape=(self.value_depth,), initializer="ones", autocast=False
         )
 
-    def attend(
-        self,
-        *,
-        causal,
-        dropout,
-        seed,
-        query_mask,
-        key_mask,
-        gates=None,
-        documents=None,
-        **vectors,
-    ):
-        masks = {"query": query_mask, "key": key_mask, "value": key_mask}
+    def _add_kernel(self, name, depth):
+        bound = self.kernel_size**-0.5
+        initializer = keras.initializers.RandomUniform(-bound, bound)
+        return self.add_weight((self.num_heads, self.kernel_size, depth), initializer, name=name)
+
+    def attend(self, inputs, return_logsumexp=False):
         output = gated_delta_rule(
-            **self._arguments(vectors, gates, masks, documents=documents),
+            **self._arguments(inputs),
             block_size=self.block_size,
-            query_mask=query_mask,
-            key_mask=key_mask,
-            documents=documents,
+            query_mask=inputs.query_mask,
+            key_mask=inputs.key_mask,
+            documents=inputs.documents,
         )
-        return self._gated(output, gates)
+        return self._gate(output, inputs.gates)
 
     def prefill(self, query, value, key, count, max_length, gates=None):
-        vectors = {"query": query, "key": key, "value": value}
+        inputs = AttentionInputs(query, key, value, gates=gates, count=count)
         output, state = gated_delta_rule(
-            **self._arguments(vectors, gates),
+            **self._arguments(inputs),
             block_size=self.block_size,
             key_mask=tf.range(size(query, 2))[None] < count,
             return_state=True,
         )
-        last = {name: last_vectors(x, count, self.kernel_size - 1) for name, x in vectors.items()}
-        cache = {"state": state, **(last if self.kernel_size > 1 else {})}
-        return self._gated(output, gates), cache
+        return self._gate(output, gates), {"state": state, **self._last_vectors(inputs)}
 
-    def prefill_cache(self, **inputs):
-        return self.prefill(**inputs)[1]
+    def prefill_cache(self, inputs, max_length):
+        _, cache = self.prefill(
+            inputs.query, inputs.value, inputs.key, inputs.count, max_length, inputs.gates
+        )
+        return cache
 
-    def decode_step(self, *, cache, position, count=None, gates=None, **vectors):
-        arguments = self._arguments(vectors, gates, cache=cache)
-        output, state = gated_delta_step(**arguments, state=cache["state"], count=count)
-        return self._gated(output, gates), self._after(cache, state, vectors, count)
+    def attend_step(self, inputs, cache, return_logsumexp=False):
+        output, state = gated_delta_step(
+            **self._arguments(inputs, cache), state=cache["state"], count=inputs.count
+        )
+        return self._gate(output, inputs.gates), self._after(cache, state, inputs)
 
-    def read_chunk(
-        self, *, cache, position, count=None, dropout=0.0, seed=None, gates=None, **vectors
-    ):
-        is_real = None if count is None else tf.range(size(vectors["query"], 2)) < count[:, None]
+    def attend_chunk(self, inputs, cache, return_logsumexp=False):
+        length, count = size(inputs.query, 2), inputs.count
         output, state = gated_delta_rule(
-            **self._arguments(vectors, gates, cache=cache),
+            **self._arguments(inputs, cache),
             block_size=self.block_size,
-            key_mask=is_real,
+            key_mask=None if count is None else tf.range(length) < count[:, None],
             initial_state=cache["state"],
             return_state=True,
         )
-        return self._gated(output, gates), self._after(cache, state, vectors, count)
+        return self._gate(output, inputs.gates), self._after(cache, state, inputs)
 
-    def _arguments(self, vectors, gates, masks=None, cache=None, documents=None):
-        """Returns the arguments of the rule.
-
-        Args:
-            vectors: dictionary of "query", "key" and "value", `[batch, heads, length, ...]`.
-            gates: `[batch, heads, length, 2 + value_depth]`.
-            masks: dictionary of their masks `[batch, length]` or None. Defaults to None, for no
-                masks.
-            cache: the cache of the previous positions; None for the first ones. Defaults to None.
-            documents: int `[batch, length]`, documents in a row; or None. Defaults to None.
-
-        Returns:
-            A dictionary.
-        """
-        if gates is None:
+    def _arguments(self, inputs, cache=None):
+        """Returns the queries, keys, values, decays and betas of the rule, as keyword arguments."""
+        if inputs.gates is None:
             raise ValueError(
-                f"{self._described()} need gates, which MultiHeadAttention computes from its input"
+                f"{self.kind} need gates, which MultiHeadAttention computes from its input"
             )
-        dtype, masks = accumulation_dtype(gates.dtype), masks or {}
-        found = {
-            name: tf.nn.silu(
-                self._convolved(name, x, masks.get(name), (cache or {}).get(name), documents)
+        query, key, value = (
+            tf.nn.silu(self._convolve(x, kernel, mask, last, inputs.documents))
+            for x, kernel, mask, last in zip(
+                (inputs.query, inputs.key, inputs.value),
+                (self.query_kernel, self.key_kernel, self.value_kernel),
+                (inputs.query_mask, inputs.key_mask, inputs.key_mask),
+                [(cache or {}).get(name) for name in VECTORS],
+                strict=True,
             )
-            for name, x in vectors.items()
-        }
-        query, key = (_unit(tf.cast(found[name], dtype)) for name in ("query", "key"))
-        decay, beta = (tf.cast(gates[..., i], dtype) for i in range(2))
+        )
+        dtype = accumulation_dtype(inputs.gates.dtype)
+        query, key = (_unit(tf.cast(x, dtype)) for x in (query, key))
+        decay, beta = (tf.cast(inputs.gates[..., i], dtype) for i in range(2))
         a_log, dt_bias = (tf.cast(x, dtype)[:, None] for x in (self.a_log, self.dt_bias))
         return {
             "query": query * query.shape[-1] ** -0.5,
             "key": key,
-            "value": found["value"],
+            "value": value,
             "log_decay": -tf.exp(a_log) * tf.nn.softplus(decay + dt_bias),
             "beta": tf.sigmoid(beta),
         }
 
-    def _convolved(self, name, x, mask, before, documents):
+    def _convolve(self, x, kernel, mask, before, documents):
         x, before = (repeat_heads(y, self.num_heads) for y in (x, before))
-        if self.kernel_size == 1:
+        if kernel is None:
             return x
-        kernel = tf.convert_to_tensor(getattr(self, f"{name}_kernel"))
+        kernel = tf.convert_to_tensor(kernel)
         return causal_convolution(x, kernel, mask=mask, before=before, documents=documents)
 
-    def _gated(self, output, gates):
+    def _gate(self, output, gates):
         """Normalizes the outputs of the rule, and multiplies them by the output gates."""
         dtype = accumulation_dtype(output.dtype)
         x, gates = tf.cast(output, dtype), tf.cast(gates[..., 2:], dtype)
@@ -205,13 +193,27 @@ class GatedDeltaHeads(HeadGroup):
         x *= tf.cast(self.output_scale, dtype) * tf.nn.silu(gates)
         return tf.cast(x, output.dtype)
 
-    def _after(self, cache, state, vectors, count):
+    def _after(self, cache, state, inputs):
         """Returns the cache with the new state and the last vectors."""
-        count, after = size(vectors["query"], 2) if count is None else count, {"state": state}
-        for name, x in vectors.items():
-            if name in cache:
-                after[name] = last_vectors(x, count, self.kernel_size - 1, before=cache[name])
-        return like(after, cache)
+        return like({"state": state, **self._last_vectors(inputs, cache)}, cache)
+
+    def _last_vectors(self, inputs, cache=None):
+        """Returns the queries, keys and values that the next convolutions need."""
+        if self.kernel_size == 1:
+            return {}
+        count = size(inputs.query, 2) if inputs.count is None else inputs.count
+        vectors = zip(VECTORS, (inputs.query, inputs.key, inputs.value), strict=True)
+        return {
+            name: last_vectors(x, count, self.kernel_size - 1, before=(cache or {}).get(name))
+            for name, x in vectors
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "block_size": self.block_size,
+            "kernel_size": self.kernel_size,
+        }
 
 
 def _unit(x):

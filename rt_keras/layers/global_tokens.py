@@ -14,9 +14,9 @@ def check_global_tokens(num_global_tokens, head_groups):
         return
     positive_int("num_global_tokens", num_global_tokens)
     for group in head_groups:
-        if not group.takes_global_tokens:
+        if not group.abilities.global_tokens:
             raise ValueError(
-                f"{group._described()} do not support global tokens, which share a softmax with "
+                f"{group.kind} do not support global tokens, which share a softmax with "
                 "other keys. FullHeads, LocalHeads, LocalRoutingHeads, StridedHeads, and "
                 "RoutingHeads of assignment 'nearest' do. Received: "
                 f"num_global_tokens={num_global_tokens}"

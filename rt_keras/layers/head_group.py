@@ -1,44 +1,40 @@
 """Base class of head groups: the heads of one kind in a `MultiHeadAttention`."""
 
-import functools
 import warnings
 
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.cached_heads import CachedHeads
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.attention_inputs import AttentionInputs
 from rt_keras.layers.each_document import attend_to_each
-from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
-from rt_keras.layers.saved_arguments import arguments_of
-from rt_keras.ops.blocks import of_one_length, repeat_heads
+from rt_keras.layers.head_options import positive_int
+from rt_keras.ops.blocks import move_axis, of_one_length, repeat_heads, size
 from rt_keras.ops.global_tokens import global_attention
 
 
-class HeadGroup(CachedHeads, keras.layers.Layer):
+class HeadGroup(keras.layers.Layer):
     """Base class of a number of heads of one kind, with their state.
 
     Subclasses define which keys a query attends to. `MultiHeadAttention` projects its inputs once
     and gives each group its heads. A group is called with `(query, value, key, ...)`, each
     `[batch, heads, length, depth]`, and returns `[batch, heads, length, value_depth]`. Most kinds
-    are unions of sets of keys; see `Heads`. Other subclasses implement `attend`, usually by naming
-    an op, and optionally the hooks `before_attention` and `after_attention`.
+    are unions of sets of keys; see `Heads`. Other subclasses define their `abilities` and implement
+    `attend`, usually with one op.
 
     With grouped-query attention, there are fewer key/value heads, `num_key_value_heads`, and each
     serves num_heads / num_key_value_heads consecutive query heads. The shape of the values in
     `build` determines their number, key_heads below. Caches contain only these heads, unless
     queries are also keys.
 
-    If `cached_decoding` is True, a group can also read a sequence in several calls. `make_cache`
+    If its abilities are `cached`, a group can also read a sequence in several calls. `make_cache`
     returns the cache after the first positions. `call_with_cache` adds one or more positions and
-    returns the same outputs as a causal call on the whole sequence. If `cached_cross_attention` is
-    True, `cross_attention_step` computes cross-attention for one position.
+    returns the same outputs as a causal call on the whole sequence. Such a group implements
+    `prefill_cache`, `attend_step` and, if its abilities are `chunks`, `attend_chunk`. If they are
+    `across`, `cross_attention_step` computes cross-attention for one position.
 
     Args:
         num_heads: int, number of heads in the group.
-        max_relative_distance: int m or None, largest distance of the relative positions. Each head
-            learns a vector for each distance -m ... m, which is added to the keys at that distance;
-            larger distances count as m. None disables them. Source: Shaw et al. 2018,
-            Self-Attention with Relative Position Representations, section 3.2. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -48,13 +44,13 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         query_mask: bool `[batch, queries]`, False for padding, or None.
         key_mask: bool `[batch, keys]`, False for padding, or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, or None.
-            Only if `takes_attention_mask`.
+            Only if the abilities are `pair_masks`.
         use_causal_mask: bool, whether query i attends to key j only if j <= i.
         dropout: float, fraction of the attention weights set to 0 in training.
         seed: int `[2]`, required if `dropout` is above 0.
         training: bool, whether to apply dropout and collect statistics.
-        global_tokens: `rt_keras.ops.global_tokens.GlobalTokens` or None. Only if
-            `takes_global_tokens`.
+        global_tokens: `rt_keras.ops.global_tokens.GlobalTokens` or None. Only if the abilities are
+            `global_tokens`.
         gates: `[batch, heads, queries, gates]`; see `num_gates`. Defaults to None, for kinds
             without gates.
         documents: int `[batch, length]`, see `rt_keras.ops.documents.number_documents`, which do
@@ -64,86 +60,41 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         `[batch, heads, queries, value_depth]`.
 
     Raises:
-        ValueError: if `num_heads` or `max_relative_distance` is not a positive integer, the group
-            does not support an `attention_mask`, `use_causal_mask` has an unsupported value,
-            key_heads do not divide `num_heads`, or, with `share_qk`, there are fewer key/value
-            heads or queries and values differ in number. If lengths are known only at run time, the
-            last error is an `InvalidArgumentError`, which XLA does not check.
+        ValueError: if `num_heads` is not a positive integer, the group does not support an
+            `attention_mask`, `use_causal_mask` has an unsupported value, key_heads do not divide
+            `num_heads`, or, with `share_qk`, there are fewer key/value heads or queries and values
+            differ in number. If lengths are known only at run time, the last error is an
+            `InvalidArgumentError`, which XLA does not check.
 
     >>> from rt_keras.ops import full_attention
     >>> class Full(HeadGroup):
-    ...     attention_op = staticmethod(full_attention)
+    ...     def attend(self, inputs, return_logsumexp=False):
+    ...         vectors = inputs.query, inputs.keys, inputs.value
+    ...         return full_attention(*vectors, **inputs.sequence_options())
     >>> heads = Full(2)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x).shape
     TensorShape([1, 2, 10, 8])
     """
 
-    # The abilities of the group. `strictly_causal`: whether no output of a causal call depends on
-    # a later position. If the whole sequence determines the members of clusters, a causal mask
-    # does not ensure this. `needs_causal_mask` and `takes_causal_mask`: whether a call must be
-    # causal, and whether it may be causal.
-    strictly_causal = False
-    needs_causal_mask = False
-    takes_causal_mask = True
-
-    # The op of heads without sets of keys, and the attributes that are its arguments.
-    attention_op = None
-    op_arguments = ()
-    # The classes of sets of keys that provide the options of the group; see `Heads`.
-    declared = ()
+    abilities = Abilities()
     # Whether queries are also keys: `key` is then None.
     share_qk = False
-    # Whether `max_relative_distance` is an option of the group itself.
-    takes_relative_positions = True
-    # Whether `attend` supports grouped-query attention. If not, keys and values are repeated for
-    # it.
-    groups_queries = False
-    # Whether the group supports any attention_mask of [batch, queries, keys].
-    takes_attention_mask = False
-    # Whether `attend` takes `documents`. Otherwise, it is called for one after the other.
-    separates_documents = False
-    # Whether attention, a step and a chunk can return the logsumexp of the logits, which merges
-    # global tokens into the softmax; and whether these logits use layer-normalized queries and
-    # keys.
-    takes_global_tokens = False
-    has_query_key_norm = False
-    # Whether the group has centroids, which `CentroidEMA` updates.
-    has_centroids = False
-    # Whether outputs contain terms other than weighted sums of the values.
-    adds_to_values = False
-    # Whether the outputs for one-hot values are the attention weights.
-    returns_attention_scores = True
-    # Whether a layer's rotary embedding rotates the queries and keys of the group.
-    takes_rotary_embedding = True
+    # The `Centroids` of the heads, or None.
+    centroids = None
     # A function that rotates queries or keys at another position, set by a layer with a rotary
     # embedding: `MultiHeadAttention.rotated_at`.
     rotated_at = None
 
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = naming_the_kind(cls.__init__)
-
-    def __init__(self, num_heads, max_relative_distance=None, **kwargs):
+    def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
-        if self.takes_relative_positions:
-            self.max_relative_distance = positive_int_or_none(
-                "max_relative_distance", max_relative_distance
-            )
-        elif max_relative_distance is not None:
-            raise ValueError(
-                f"{type(self).__name__} do not support max_relative_distance. Received: "
-                f"max_relative_distance={max_relative_distance!r}"
-            )
-        self.relative_embeddings = self.centroids = None
         self.num_key_value_heads = self.num_heads
 
     @property
-    def state_dtype(self):
-        """The dtype of centroids and statistics: float32 under every policy except float64."""
-        return "float64" if self.compute_dtype == "float64" else "float32"
+    def kind(self):
+        """The name of the kind of heads, in messages and tables."""
+        return type(self).__name__
 
     def num_gates(self, value_depth):
         """Returns the number of gates: numbers per head and position besides queries, keys, values.
@@ -160,12 +111,21 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return 0
 
     def build(self, query_shape, value_shape=None, key_shape=None):
-        if value_shape is not None:
-            self.num_key_value_heads = self._checked_count(value_shape[1])
-        self.value_depth = (value_shape or query_shape)[-1]
-        self.key_depth = query_shape[-1]
-        self.build_positions(query_shape[-1])
+        value_shape = value_shape or query_shape
+        self.num_key_value_heads = self._checked_count(value_shape[1])
+        self.key_depth, self.value_depth = query_shape[-1], value_shape[-1]
         self.built = True
+
+    def add_constant(self, name, *shape, initializer):
+        """Returns a new weight `[heads, *shape]` that is never trained, in at least float32."""
+        return self.add_weight(
+            name=name,
+            shape=(self.num_heads, *shape),
+            initializer=initializer,
+            dtype="float64" if self.compute_dtype == "float64" else "float32",
+            trainable=False,
+            autocast=False,
+        )
 
     def check_built_for(self, query_shape, value_shape):
         """Raises a ValueError if the weights have other shapes than those of another layer."""
@@ -173,7 +133,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         needed = query_shape[-1], value_shape[-1], value_shape[1]
         if built != needed:
             raise ValueError(
-                f"{self._described()} is part of another layer, with key_dim, value_dim and "
+                f"{self.kind} is part of another layer, with key_dim, value_dim and "
                 f"num_key_value_heads {built}. Give each layer its own head groups. Received: "
                 f"{needed}"
             )
@@ -184,49 +144,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             raise ValueError(
                 "The number of key/value heads must divide the number of query heads, and equal it "
                 f"with share_qk=True. Received: {num_key_value_heads} key/value heads for "
-                f"{self.num_heads} heads of {type(self).__name__} with share_qk={self.share_qk}"
+                f"{self.num_heads} heads of {self.kind} with share_qk={self.share_qk}"
             )
         return num_key_value_heads
-
-    def build_positions(self, depth):
-        """Adds the weights of relative positions."""
-        if self.takes_relative_positions and self.max_relative_distance is not None:
-            self.add_relative_embeddings(self.max_relative_distance, depth)
-
-    def add_relative_embeddings(self, max_relative_distance, depth):
-        """Adds a learned vector for each distance, `relative_embeddings`.
-
-        Raises:
-            ValueError: if another set of keys of the group has added them already.
-        """
-        if self.relative_embeddings is not None:
-            raise ValueError(
-                "max_relative_distance must be None in all sets of keys but one. Received: "
-                f"max_relative_distance={max_relative_distance} in two sets"
-            )
-        rows = 2 * max_relative_distance + 1
-        self.add_head_weight("relative_embeddings", rows, depth, initializer=depth**-0.5)
-
-    def add_head_weight(self, name, *shape, initializer="zeros", **options):
-        """Adds a weight with an axis of heads and stores it in the attribute `name`.
-
-        Args:
-            name: string.
-            *shape: ints; the weight is `[heads, *shape]`.
-            initializer: Keras initializer, or a float, the standard deviation of normal noise.
-                Defaults to "zeros".
-            **options: keyword arguments of `add_weight`.
-        """
-        if isinstance(initializer, float):
-            initializer = keras.initializers.RandomNormal(stddev=initializer)
-        shape = (self.num_heads, *shape)
-        weight = self.add_weight(name=name, shape=shape, initializer=initializer, **options)
-        setattr(self, name, weight)
-
-    def add_constant(self, name, *shape, initializer):
-        """Adds a random weight that is never trained, with the dtype of the state."""
-        fixed = {"dtype": self.state_dtype, "trainable": False, "autocast": False}
-        self.add_head_weight(name, *shape, initializer=initializer, **fixed)
 
     def call(
         self,
@@ -246,94 +166,318 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     ):
         self._check_call(attention_mask, use_causal_mask)
         if self.share_qk:
-            message = f"{type(self).__name__} with share_qk=True need as many values as queries."
+            message = f"{self.kind} with share_qk=True need as many values as queries."
             query, value = of_one_length(query, value, message)
-        if not self.groups_queries:
+            if key_mask is not None:
+                # Queries that are also keys have one mask.
+                both = key_mask if query_mask is None else tf.logical_and(query_mask, key_mask)
+                query_mask, key_mask = both, None
+        if not self.abilities.grouped:
             key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
-        masks = self.before_attention(query, value, query_mask, key_mask)
-        options = dict(masks)
-        if attention_mask is not None:
-            options["attention_mask"] = attention_mask
-        if gates is not None:
-            options["gates"] = gates
-        attend = self.attend
-        if global_tokens is not None:
-            options["use_query_key_norm"] = self.has_query_key_norm
-            attend = functools.partial(global_attention, self.attend, global_tokens)
-        if documents is not None:
-            masks = {**masks, "documents": documents}
-            if self.separates_documents:
-                options["documents"] = documents
-            else:
-
-                def attend(**arguments):
-                    return attend_to_each(self, self.attend, documents, arguments)
-
-        inputs, dropout = {"query": query, "key": key, "value": value}, dropout if training else 0.0
-        output = attend(**inputs, causal=use_causal_mask, dropout=dropout, seed=seed, **options)
+        inputs = AttentionInputs(
+            query,
+            None if self.share_qk else key,
+            value,
+            query_mask,
+            key_mask,
+            attention_mask,
+            causal=use_causal_mask,
+            dropout=dropout if training else 0.0,
+            seed=seed,
+            documents=documents,
+            gates=gates,
+            rotate=self.rotated_at,
+        )
+        if documents is not None and not self.abilities.documents:
+            output = attend_to_each(self, self.attend, inputs)
+        elif global_tokens is not None:
+            output = self._attend_globally(inputs, global_tokens)
+        else:
+            output = self.attend(inputs)
         if training:
-            self.after_attention(**inputs, **masks)
+            self.learn(inputs)
         return output
+
+    def _attend_globally(self, inputs, global_tokens):
+        """Computes attention of all positions to their keys and to global tokens."""
+
+        def attend(return_logsumexp, **changed):
+            return self.attend(inputs._replace(**changed), return_logsumexp)
+
+        return global_attention(
+            attend,
+            global_tokens,
+            query=inputs.query,
+            key=inputs.key,
+            value=inputs.value,
+            use_query_key_norm=self.abilities.normalized,
+            causal=inputs.causal,
+            query_mask=inputs.query_mask,
+            key_mask=inputs.key_mask,
+            dropout=inputs.dropout,
+            seed=inputs.seed,
+        )
 
     def _check_call(self, attention_mask, use_causal_mask):
         """Raises an error or a warning if the group does not support the arguments of a call."""
-        name = self._described()
-        if attention_mask is not None and not self.takes_attention_mask:
+        if attention_mask is not None and not self.abilities.pair_masks:
             raise ValueError(
-                f"{name} do not support an attention_mask of [batch, queries, keys], since they "
-                "never compute that matrix. Pass query_mask, value_mask or use_causal_mask, or an "
-                "attention_mask of [batch, 1, keys]."
+                f"{self.kind} do not support an attention_mask of [batch, queries, keys], since "
+                "they never compute that matrix. Pass query_mask, value_mask or use_causal_mask, "
+                "or an attention_mask of [batch, 1, keys]."
             )
-        if self.needs_causal_mask and not use_causal_mask:
-            raise ValueError(f"{name} need use_causal_mask=True: they only see earlier positions.")
-        if use_causal_mask and not self.takes_causal_mask:
+        if not (use_causal_mask or self.abilities.bidirectional):
             raise ValueError(
-                f"{name} do not support use_causal_mask=True: they attend in both directions. "
+                f"{self.kind} need use_causal_mask=True: they only see earlier positions."
+            )
+        if use_causal_mask and not self.abilities.causal:
+            raise ValueError(
+                f"{self.kind} do not support use_causal_mask=True: they attend in both directions. "
                 "Use strictly causal heads, such as CausalClusteredHeads or LocalHeads."
             )
-        if use_causal_mask and not self.strictly_causal:
+        if use_causal_mask and not self.abilities.strictly_causal:
             warnings.warn(
-                f"With use_causal_mask=True, queries of {name} attend to no later key, but later "
-                "positions influence which keys they attend to, so a language model sees part of "
-                "its future. Heads with strictly_causal=True do not have this problem.",
+                f"With use_causal_mask=True, queries of {self.kind} attend to no later key, but "
+                "later positions influence which keys they attend to, so a language model sees "
+                "part of its future. Heads with strictly_causal abilities do not have this "
+                "problem.",
                 stacklevel=3,
             )
 
-    def before_attention(self, query, value, query_mask, key_mask):
-        """Hook that checks the inputs of a call.
+    def attend(self, inputs, return_logsumexp=False):
+        """Computes attention of all positions of a sequence.
+
+        Args:
+            inputs: `AttentionInputs`.
+            return_logsumexp: bool, whether to also return the logsumexp of the logits, if the
+                abilities are `joined`. Defaults to False.
 
         Returns:
-            A dictionary of the "query_mask" and "key_mask" for attention.
+            `[batch, heads, length, value_depth]`, and with `return_logsumexp` also
+            `[batch, heads, length]`.
         """
-        return {"query_mask": query_mask, "key_mask": key_mask}
+        raise NotImplementedError
 
-    def attend(self, **arguments):
-        """Computes attention by calling the op of the heads; all arguments are keywords."""
-        if self.attention_op is None:
-            raise NotImplementedError
-        own = {name: getattr(self, name) for name in self.op_arguments}
-        for name, x in own.items():
-            own[name] = tf.convert_to_tensor(x) if isinstance(x, keras.Variable) else x
-        return self.attention_op(**own, **self.tables(), **arguments)
+    def learn(self, inputs):
+        """Collects the statistics of a training step; called after attention to `inputs`."""
 
-    def after_attention(self, *, query, key, value, query_mask, key_mask, documents=None):
-        """Hook for the rest of a training step, such as collecting statistics."""
+    def clustered_vectors(self, inputs):
+        """Returns the vectors that belong to clusters, for heads with centroids; see `KeySet`."""
+        return {}
 
-    def tables(self):
-        """Returns the learned relative positions as keyword arguments of the ops."""
-        if self.relative_embeddings is None:
-            return {}
-        return {"relative_embeddings": keras.ops.convert_to_tensor(self.relative_embeddings)}
+    def new_cache(self, batch, max_length, key_depth, value_depth):
+        """Returns an empty cache; see `make_cache`.
 
-    def _described(self):
-        return type(self).__name__
+        Args:
+            batch: int or scalar tensor, number of rows.
+            max_length: int, final number of positions.
+            key_depth: int, depth of a head's keys.
+            value_depth: int, depth of a head's values.
+
+        Returns:
+            A dictionary of tensors.
+        """
+
+        def nothing(heads, depth):
+            return tf.zeros([batch, heads, 1, depth], self.compute_dtype) if depth else None
+
+        query = nothing(self.num_heads, key_depth)
+        key = None if self.share_qk else nothing(self.num_key_value_heads, key_depth)
+        value = nothing(self.num_key_value_heads, value_depth)
+        gates = nothing(self.num_heads, self.num_gates(value_depth))
+        return self.make_cache(query, value, key, 0, max_length, gates)
+
+    def prefill(self, query, value, key, count, max_length, gates=None):
+        """Computes the causal outputs of the first positions, and their cache.
+
+        Args:
+            query, value, key, count, max_length, gates: see `make_cache`.
+
+        Returns:
+            `[batch, heads, length, value_depth]`, and the cache.
+        """
+        output = self(query, value, key, use_causal_mask=True, training=False, gates=gates)
+        return output, self.make_cache(query, value, key, count, max_length, gates)
+
+    def make_cache(self, query, value, key, count, max_length, gates=None):
+        """Returns the cache after the first positions.
+
+        Args:
+            query: `[batch, heads, length, depth]`.
+            value: `[batch, key_heads, length, value_depth]`.
+            key: `[batch, key_heads, length, depth]`; None if `share_qk`.
+            count: int scalar, number of positions in the cache. The other positions may have any
+                content.
+            max_length: int, final number of positions.
+            gates: `[batch, heads, length, gates]`; see `HeadGroup.num_gates`. Defaults to None, for
+                kinds without gates.
+
+        Returns:
+            A dictionary of tensors with the batch on axis 0. Their sizes depend on the group, and
+            on `max_length` only if the cache is not bounded.
+
+        Raises:
+            ValueError: if the abilities are not `cached`.
+        """
+        self._check_cached()
+        key = None if self.share_qk else key
+        inputs = AttentionInputs(
+            query, key, value, gates=gates, count=count, rotate=self.rotated_at
+        )
+        return self.prefill_cache(inputs, max_length)
+
+    def call_with_cache(
+        self,
+        query,
+        value,
+        key,
+        cache,
+        position,
+        count=None,
+        dropout=0.0,
+        seed=None,
+        training=False,
+        gates=None,
+    ):
+        """Computes the causal outputs of the next positions and adds these to the cache.
+
+        Args:
+            query: `[batch, heads, length, depth]`, one position or a chunk of a sequence.
+            value: `[batch, key_heads, length, value_depth]`.
+            key: `[batch, key_heads, length, depth]`; None if `share_qk`.
+            cache: the cache of `make_cache`, `new_cache` or the previous call.
+            position: int scalar, number of previous positions. Also int `[batch]`, one number per
+                row, for one position, or for several if the abilities are `chunks`.
+            count: int `[batch]` or None, number of positions that are not padding; the padding
+                follows them and does not change the cache. For one position, or for several if the
+                abilities are `chunks`. None for all. Defaults to None.
+            dropout, seed: see the call arguments of `HeadGroup`.
+            training: bool, whether to apply dropout and collect statistics, if the abilities are
+                `stateful`. Statistics are those of the chunk alone. Defaults to False.
+            gates: see `make_cache`. Defaults to None.
+
+        Returns:
+            `[batch, heads, length, value_depth]`, and the cache.
+
+        Raises:
+            ValueError: if the abilities are not `cached`.
+        """
+        self._check_cached()
+        inputs = AttentionInputs(
+            tf.convert_to_tensor(query),
+            None if self.share_qk or key is None else tf.convert_to_tensor(key),
+            tf.convert_to_tensor(value),
+            dropout=dropout if training else 0.0,
+            seed=seed,
+            gates=None if gates is None else tf.convert_to_tensor(gates),
+            position=position,
+            count=count,
+            rotate=self.rotated_at,
+        )
+        # A step costs far less than a chunk of one position, which is computed in blocks.
+        if query.shape[2] == 1 and not training:
+            if tf.convert_to_tensor(position).shape.rank:
+                # Loops need one position per row.
+                row_positions = tf.broadcast_to(position, [size(value, 0)])
+                inputs = inputs._replace(position=row_positions)
+            return self.attend_step(inputs, cache)
+        if not self.abilities.chunks:
+            return self._attend_step_by_step(inputs, cache, training)
+        output, cache = self.attend_chunk(inputs, cache)
+        if training:
+            mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
+            self.learn(inputs._replace(query_mask=mask, key_mask=mask))
+        return output, cache
+
+    def prefill_cache(self, inputs, max_length):
+        """Returns the group's cache after the first `inputs.count` positions."""
+        raise NotImplementedError
+
+    def attend_step(self, inputs, cache, return_logsumexp=False):
+        """Computes the output and the cache of one position; see `attend`.
+
+        Rows may be at different positions. Rows with a count of 0 keep their cache.
+        """
+        raise NotImplementedError
+
+    def attend_chunk(self, inputs, cache, return_logsumexp=False):
+        """Computes the outputs and the cache of several positions in one pass; see `attend`."""
+        raise NotImplementedError
+
+    def _attend_step_by_step(self, inputs, cache, training):
+        """Computes the outputs and the cache of several positions, one step after the other."""
+        by_row = tf.convert_to_tensor(inputs.position).shape.rank > 0
+        if by_row or inputs.count is not None or training:
+            raise ValueError(
+                f"{self.kind} read a chunk position by position and do not support different "
+                "positions per row, padding, or training with a cache"
+            )
+        # [length, batch, heads, depth]
+        query, key, value, gates = (
+            None if x is None else move_axis(x, 2, 0)
+            for x in (inputs.query, inputs.key, inputs.value, inputs.gates)
+        )
+        length = size(inputs.value, 2)
+
+        def step(index, cache, outputs):
+            def take(x):
+                return None if x is None else x[index][:, :, None]  # [batch, heads, 1, depth]
+
+            one = inputs._replace(
+                query=take(query),
+                key=take(key),
+                value=take(value),
+                gates=take(gates),
+                position=inputs.position + index,
+            )
+            output, cache = self.attend_step(one, cache)
+            return index + 1, cache, outputs.write(index, output[:, :, 0])
+
+        loop = 0, cache, tf.TensorArray(inputs.value.dtype, length)
+        _, cache, outputs = tf.while_loop(lambda index, *_: index < length, step, loop)
+        return move_axis(outputs.stack(), 0, 2), cache
+
+    def cross_attention_step(self, query, value, key, position, key_mask=None):
+        """Computes the output of one position that attends to another sequence.
+
+        Args:
+            query: `[batch, heads, queries, depth]`, any number of queries at the same position.
+            value: `[batch, key_heads, keys, value_depth]`.
+            key: `[batch, key_heads, keys, depth]`.
+            position: int scalar.
+            key_mask: bool `[batch, keys]`, False for padding, or None. Defaults to None.
+
+        Returns:
+            `[batch, heads, queries, value_depth]`.
+
+        Raises:
+            ValueError: if the abilities are not `across`.
+        """
+        if not self.abilities.across:
+            raise ValueError(f"{self.kind} do not support cross-attention by position")
+        inputs = AttentionInputs(query, key, value, key_mask=key_mask, position=position)
+        return self.attend_across(inputs)
+
+    def attend_across(self, inputs):
+        """Computes the cross-attention of one position, `inputs.position`."""
+        raise NotImplementedError
+
+    def cross_attention_prefill(self, query, value, key, key_mask=None):
+        """Computes the outputs of the first positions, which attend to another sequence."""
+        return self(query, value, key, key_mask=key_mask, training=False)
+
+    def _check_cached(self):
+        if not self.abilities.cached:
+            raise ValueError(
+                f"{self.kind} cannot be decoded with a cache: each output depends on the whole "
+                "sequence. Call the layer on all positions so far instead."
+            )
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         return (*query_shape[:-1], value_shape[-1])
 
     def get_config(self):
-        names = [name for name in arguments_of(type(self)) if hasattr(self, name)]
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {**super().get_config(), "num_heads": self.num_heads}
 
     def get_build_config(self):
         # A loaded group must not be built twice: its MultiHeadAttention builds it.

@@ -3,31 +3,19 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
-from rt_keras.layers.centroids import Centroids
-from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, signature_of_kind
+from rt_keras.arguments import wrong_value
+from rt_keras.keras_internals import all_layers_of
+from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.each_document import attend_to_each
 from rt_keras.layers.head_group import HeadGroup
-from rt_keras.layers.key_sets import Cluster, KeySet
-from rt_keras.layers.key_sets.key_set import Chunk
-from rt_keras.layers.saved_arguments import with_layers
+from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import size
 from rt_keras.ops.caches import pad_to
 
 
-def _of_all(name):
-    """Returns a property for an ability that a union has if all of its sets have it."""
-    return property(lambda self: all(getattr(x, name) for x in self.joined_sets))
-
-
-def _of_any(name):
-    """Returns a property that is True for a union if it is True for any of its sets."""
-    return property(lambda self: any(getattr(x, name) for x in self.joined_sets))
-
-
 @keras.saving.register_keras_serializable(package="rt_keras")
-class Heads(Centroids, HeadGroup):
+class Heads(HeadGroup):
     """Heads whose queries attend to the keys of several sets under one softmax.
 
     With the output o_s of attention to set s alone, and z_s the logsumexp of its logits,
@@ -37,10 +25,10 @@ class Heads(Centroids, HeadGroup):
     ```
 
     The sets of a union are disjoint by position: those with a `Window` leave out its keys. The
-    heads have the abilities that all of their sets have, such as decoding with a bounded cache.
+    heads have the abilities that all of their sets have, such as decoding with a bounded cache. The
+    sets are layers, which the union builds and saves; each belongs to one union.
 
-    Most kinds of heads are unions: a subclass declares the classes of its sets, and their fields
-    are its arguments.
+    Most kinds of heads are functions that return a union, such as `rt_keras.layers.LocalHeads`.
 
     Args:
         num_heads: int, number of heads in the group.
@@ -61,230 +49,154 @@ class Heads(Centroids, HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
-    separates_documents = True
-    # Relative positions belong to the sets of keys.
-    takes_relative_positions = False
-    # The values of the declared sets' fields that are not arguments.
-    fixed = {}
-    # Whether `share_qk` is an argument of a declared kind.
-    can_share_qk = False
-
-    strictly_causal = _of_all("strictly_causal")
-    needs_causal_mask = _of_any("needs_causal_mask")
-    takes_causal_mask = _of_all("takes_causal_mask")
-    takes_attention_mask = _of_all("takes_attention_mask")
-    takes_global_tokens = _of_all("takes_global_tokens")
-    cached_decoding = _of_all("cached_decoding")
-    cached_cross_attention = _of_all("cached_cross_attention")
-    cache_grows = _of_any("cache_grows")
-    reads_chunks = _of_all("reads_chunks")
-    groups_queries = _of_all("groups_queries")
-    has_query_key_norm = _of_all("has_query_key_norm")
-    adds_to_values = _of_any("adds_to_values")
-
-    def __init_subclass__(cls, **kwargs):
-        if "declared" in vars(cls):
-            cls.__init__ = _init_of_declared(cls)
-        super().__init_subclass__(**kwargs)
-
     def __init__(self, num_heads, key_sets, share_qk=False, **kwargs):
         super().__init__(num_heads, **kwargs)
         if not (key_sets and all(isinstance(x, KeySet) for x in key_sets)):
             example = "[Window(64), Cluster(16, window_size=48)]"
             needed = f"a list of at least one set of keys, such as {example}"
             raise wrong_value("key_sets", needed, key_sets)
-        names = [x.name for x in key_sets]
+        names = [x.state_name for x in key_sets]
         if len(set(names)) < len(names):
             raise wrong_value("key_sets", "of different classes", key_sets)
-        self.key_sets = tuple(key_sets)
+        self.key_sets = list(key_sets)
         self.share_qk = bool(share_qk)
-        self.joined_sets = tuple(
-            x.beside([other for other in key_sets if other is not x]) for x in key_sets
-        )
-        alone = [x for x in self.joined_sets if not x.joins]
+        for key_set in self.key_sets:
+            key_set.join([x for x in self.key_sets if x is not key_set], self.share_qk)
+        alone = [x for x in self.key_sets if not x.abilities.joined]
         if len(names) > 1 and alone:
-            others = ", ".join(repr(x) for x in self.joined_sets if x is not alone[0])
+            others = ", ".join(repr(x) for x in self.key_sets if x is not alone[0])
             raise ValueError(
                 f"{alone[0]!r} cannot be joined with other sets of keys under one softmax. "
                 f"Received: {others}"
             )
-        for with_centroids in self._sets_with_centroids:
-            self.num_clusters = with_centroids.num_clusters
-            self.commitment_weight = with_centroids.commitment_weight
-            self.seed = with_centroids.seed
-            self.seed_generator = keras.random.SeedGenerator(self.seed)
 
     @property
-    def _sets_with_centroids(self):
-        return [x for x in self.joined_sets if x.clusters_queries_alone is not None]
+    def abilities(self):
+        union = Abilities.of_union(x.abilities for x in self.key_sets)
+        # A set without it attends to the documents one after the other.
+        return union._replace(documents=True)
 
     @property
-    def has_centroids(self):
-        """Returns whether one of the sets has centroids."""
-        return bool(self._sets_with_centroids)
+    def kind(self):
+        return " + ".join(x.describe() for x in self.key_sets)
 
     @property
-    def clusters_queries_alone(self):
-        """Returns whether centroids learn only from queries, because these are also the keys."""
-        return self.share_qk or self._sets_with_centroids[0].clusters_queries_alone
+    def centroids(self):
+        """The `Centroids` of the sets of keys, or None."""
+        return next((x.centroids for x in self.key_sets if x.centroids is not None), None)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        for key_set in self.joined_sets:
-            key_set.build(self, query_shape[-1], self.value_depth)
+        for key_set in self.key_sets:
+            if key_set.built:
+                raise ValueError(
+                    f"{key_set!r} is part of other heads. Give each head group its own sets of keys"
+                )
+            key_set.check_rotation(self.rotated_at)
+            # The sets compute in the dtype of the union.
+            for layer in (key_set, *all_layers_of(key_set)):
+                layer.dtype_policy = self.dtype_policy
+            key_set.build(query_shape, value_shape or query_shape)
 
-    def build_positions(self, depth):
-        for key_set in self.joined_sets:
-            key_set.build_positions(self, depth)
-
-    def _chunk(self, *, key, **arguments):
-        """Returns the inputs of the sets. Keys are None if queries are also keys."""
-        return Chunk(key=None if self.share_qk else key, **arguments)
-
-    def attend(self, *, return_logsumexp=False, **arguments):
-        chunk = self._chunk(**arguments)
-        length = size(chunk.value, 2)
-        reached = [x for x in self._with_chunks(chunk) if not x[0].is_out_of_reach(length)]
-        joins = return_logsumexp or len(reached) > 1
-        found = [self._attend(key_set, part, joins) for key_set, part in reached]
-        found = _joined(found, return_logsumexp)
-        if chunk.query_mask is None or len(reached) == 1:
-            return found
+    def attend(self, inputs, return_logsumexp=False):
+        length = size(inputs.value, 2)
+        parts = [x for x in self._inputs_of_sets(inputs) if not x[0].is_out_of_reach(length)]
+        join = return_logsumexp or len(parts) > 1
+        results = [self._attend_to_set(key_set, part, join) for key_set, part in parts]
+        result = _join(results, return_logsumexp)
+        if inputs.query_mask is None or len(parts) == 1:
+            return result
         # Padding attends to sets without positions, so its outputs must be set to 0.
-        real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
-        output, *logsumexp = found if return_logsumexp else (found,)
+        real = tf.cast(inputs.query_mask, tf.bool)[:, None, :, None]
+        output, *logsumexp = result if return_logsumexp else (result,)
         output = tf.where(real, output, tf.zeros_like(output))
         return (output, *logsumexp) if return_logsumexp else output
 
-    def _attend(self, key_set, chunk, joins):
-        if chunk.documents is None or key_set.separates_documents:
-            return key_set.attend(self, chunk, joins)
+    def _attend_to_set(self, key_set, inputs, join):
+        if inputs.documents is None or key_set.abilities.documents:
+            return key_set.attend(inputs, join)
+        furthest = key_set.furthest_left_out if join else None
+        return attend_to_each(self, key_set.attend, inputs, join, furthest)
 
-        def attend(**arguments):
-            return key_set.attend(self, Chunk(**arguments), joins)
-
-        arguments = chunk._replace(documents=None)._asdict()
-        furthest = key_set.furthest_left_out if joins else None
-        return attend_to_each(self, attend, chunk.documents, arguments, joins, furthest)
-
-    def after_attention(self, **arguments):
-        if self.has_centroids:
-            self.learn(**{k: v for k, v in arguments.items() if k != "value"})
-
-    def clustered_vectors(self, *, query, query_mask, documents=None, **keys):
-        with_centroids = self._sets_with_centroids[0]
-        if isinstance(with_centroids, Cluster):
-            query = with_centroids.routed_query(self, query, query_mask, documents=documents)
-        return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
-
-    def prefill_cache(self, *, max_length, **arguments):
-        chunk = self._chunk(**arguments)
-        sets = [x for x in self.joined_sets if not x.is_out_of_reach(max_length)]
-        states = {x.name: x.prefill_state(self, chunk, max_length) for x in sets}
-        return {name: state for name, state in states.items() if state}
-
-    def decode_step(self, *, cache, return_logsumexp=False, **arguments):
-        return self._read("decode_step", cache, return_logsumexp, self._chunk(**arguments))
-
-    def read_chunk(self, *, cache, **arguments):
-        if not self.reads_chunks:
-            return super().read_chunk(cache=cache, **arguments)
-        joins = arguments.pop("return_logsumexp", False)
-        return self._read("read_chunk", cache, joins, self._chunk(**arguments))
-
-    def _with_chunks(self, chunk):
-        """Returns each set of keys with its chunk, all with different seeds.
+    def _inputs_of_sets(self, inputs):
+        """Returns each set of keys with its inputs, all with different seeds.
 
         The seed is split as if the sets were merged one after the other.
         """
-        chunks, seed = [], chunk.seed
-        for _ in self.joined_sets[1:]:
+        seed, seeds = inputs.seed, []
+        for _ in self.key_sets[1:]:
             last = seed
             if seed is not None:
                 seed, last = tf.unstack(tf.random.split(seed, 2))
-            chunks.insert(0, chunk._replace(seed=last))
-        return list(zip(self.joined_sets, [chunk._replace(seed=seed), *chunks], strict=True))
+            seeds.insert(0, last)
+        seeds.insert(0, seed)
+        parts = [inputs._replace(seed=x) for x in seeds]
+        return list(zip(self.key_sets, parts, strict=True))
 
-    def _read(self, way, cache, return_logsumexp, chunk):
-        """Computes the outputs and the cache of the next positions with a method of the sets."""
-        # A set without a state is out of reach.
-        reached = [
+    def learn(self, inputs):
+        if self.centroids is not None:
+            self.centroids.learn(*self.clustered_vectors(inputs).values())
+
+    def clustered_vectors(self, inputs):
+        with_centroids = [x for x in self.key_sets if x.centroids is not None]
+        return with_centroids[0].clustered_vectors(inputs) if with_centroids else {}
+
+    def prefill_cache(self, inputs, max_length):
+        sets = [x for x in self.key_sets if not x.is_out_of_reach(max_length)]
+        states = {x.state_name: x.prefill_state(inputs, max_length) for x in sets}
+        return {name: state for name, state in states.items() if state}
+
+    def attend_step(self, inputs, cache, return_logsumexp=False):
+        parts = self._sets_in_reach(inputs, cache)
+        join, results, states = return_logsumexp or len(parts) > 1, [], {}
+        for key_set, part in parts:
+            name = key_set.state_name
+            result, states[name] = key_set.attend_step(part, cache.get(name, {}), join)
+            results.append(result)
+        return _join(results, return_logsumexp), _without_empty(states)
+
+    def attend_chunk(self, inputs, cache, return_logsumexp=False):
+        parts = self._sets_in_reach(inputs, cache)
+        join, results, states = return_logsumexp or len(parts) > 1, [], {}
+        for key_set, part in parts:
+            name = key_set.state_name
+            result, states[name] = key_set.attend_chunk(part, cache.get(name, {}), join)
+            results.append(result)
+        return _join(results, return_logsumexp), _without_empty(states)
+
+    def _sets_in_reach(self, inputs, cache):
+        """Returns the sets with their inputs, but those that no query of the cache reaches."""
+        return [
             (key_set, part)
-            for key_set, part in self._with_chunks(chunk)
-            if key_set.name in cache or key_set.furthest_left_out is None
+            for key_set, part in self._inputs_of_sets(inputs)
+            if key_set.state_name in cache or key_set.furthest_left_out is None
         ]
-        joins, found, after = return_logsumexp or len(reached) > 1, [], {}
-        for key_set, part in reached:
-            output, state = getattr(key_set, way)(self, part, cache, joins)
-            found.append(output)
-            if state:
-                after[key_set.name] = state
-        return _joined(found, return_logsumexp), after
 
-    def cross_step(self, **arguments):
+    def attend_across(self, inputs):
         # A union of several sets does not support cross-attention.
-        return self.joined_sets[0].cross_step(self, Chunk(**arguments))
+        return self.key_sets[0].attend_across(inputs)
 
     def cross_attention_prefill(self, query, value, key, key_mask=None):
-        length = self.joined_sets[0].cross_length(size(query, 2), size(value, 2))
+        length = self.key_sets[0].cross_length(size(query, 2), size(value, 2))
         output = super().cross_attention_prefill(pad_to(query, length), value, key, key_mask)
         return output[:, :, : size(query, 2)]
 
-    def _described(self):
-        if self.declared:
-            return type(self).__name__ + self.joined_sets[0].described()
-        sets = zip(self.key_sets, self.joined_sets, strict=True)
-        described = [type(given).__name__ + joined.described() for given, joined in sets]
-        return f"{type(self).__name__} of {', '.join(described)}"
-
     def get_config(self):
-        config = super().get_config()
-        if not self.declared:
-            config["key_sets"] = [keras.saving.serialize_keras_object(x) for x in self.key_sets]
-        return config
+        sets = [keras.saving.serialize_keras_object(x) for x in self.key_sets]
+        return {**super().get_config(), "key_sets": sets, "share_qk": self.share_qk}
 
     @classmethod
     def from_config(cls, config):
-        if "key_sets" in config:
-            config = with_layers(config, "key_sets")
-        return super().from_config(config)
+        key_sets = keras.saving.deserialize_keras_object(config["key_sets"])
+        return cls(**{**config, "key_sets": key_sets})
 
 
-def _joined(found, return_logsumexp):
+def _join(results, return_logsumexp):
     """Merges the attention to each set under one softmax."""
-    if len(found) == 1:
-        return found[0]
-    return merge_sets(*found, return_logsumexp=return_logsumexp)
+    if len(results) == 1:
+        return results[0]
+    return merge_sets(*results, return_logsumexp=return_logsumexp)
 
 
-def _init_of_declared(cls):
-    """Returns the constructor of a kind whose arguments are the fields of its sets."""
-    signature = signature_of_kind(cls)
-
-    def __init__(self, *args, **kwargs):
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        options = {**cls.fixed, **bound.arguments}
-        kwargs = options.pop("kwargs")
-        fixed = {"share_qk": False, **cls.fixed}
-        for name in kwargs.keys() & fixed.keys():
-            # Sections of a configuration may contain it.
-            value = kwargs.pop(name)
-            if value != fixed[name]:
-                raise ValueError(f"{name} must be {fixed[name]!r}. Received: {name}={value!r}")
-        Heads.__init__(
-            self,
-            options["num_heads"],
-            sets_of_kind(cls, options),
-            share_qk=options.get("share_qk", False),
-            **kwargs,
-        )
-        for name, option in options_of_kind(cls).items():
-            if option.owner in cls.declared:
-                index = cls.declared.index(option.owner)
-                # The value in the union, if it has one.
-                given = getattr(self.key_sets[index], name)
-                setattr(self, name, getattr(self.joined_sets[index], name, given))
-
-    __init__.__signature__ = signature
-    return __init__
+def _without_empty(states):
+    return {name: state for name, state in states.items() if state}

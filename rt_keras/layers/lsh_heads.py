@@ -1,6 +1,7 @@
 """Heads with the attention of the Reformer."""
 
 import keras
+import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
@@ -30,8 +31,7 @@ class LSHHeads(HeadGroup):
         rotations: `[heads, num_rounds, depth, num_buckets / 2]`, not trainable.
 
     Raises:
-        ValueError: if a size is not a positive integer, `num_buckets` is odd, or
-            `max_relative_distance` is given.
+        ValueError: if a size is not a positive integer or `num_buckets` is odd.
 
     Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
 
@@ -42,10 +42,6 @@ class LSHHeads(HeadGroup):
     """
 
     share_qk = True
-
-    takes_relative_positions = False
-    attention_op = staticmethod(lsh_attention)
-    op_arguments = ("rotations", "block_size")
 
     def __init__(self, num_heads, num_buckets, block_size, num_rounds=1, seed=None, **kwargs):
         super().__init__(num_heads, **kwargs)
@@ -60,4 +56,23 @@ class LSHHeads(HeadGroup):
         super().build(query_shape, value_shape, key_shape)
         initializer = keras.initializers.RandomNormal(stddev=1.0, seed=self.seed)
         shape = self.num_rounds, query_shape[-1], self.num_buckets // 2
-        self.add_constant("rotations", *shape, initializer=initializer)
+        self.rotations = self.add_constant("rotations", *shape, initializer=initializer)
+
+    def attend(self, inputs, return_logsumexp=False):
+        return lsh_attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            rotations=tf.convert_to_tensor(self.rotations),
+            block_size=self.block_size,
+            **inputs.sequence_options(shared=True),
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_buckets": self.num_buckets,
+            "block_size": self.block_size,
+            "num_rounds": self.num_rounds,
+            "seed": self.seed,
+        }

@@ -118,8 +118,8 @@ class MultiHeadAttention(keras.layers.Layer):
             are runs of equal ids, and attend to themselves alone: outputs equal those of a row for
             each document. `RandomHeads` draw keys by the length of the row. Heads that
             choose keys from whole sequences, and some sets of keys, attend to one document after
-            the other, which costs as much as a row for each; see
-            `HeadGroup.separates_documents`. They cannot be combined with `global_mask`.
+            the other, which costs as much as a row for each; see the ability `documents`. They
+            cannot be combined with `global_mask`.
         positions: int `[batch, length]` or None, the positions that `rotary_embedding` uses.
             Defaults to those in the row, or in its document with `segment_ids`.
 
@@ -435,7 +435,7 @@ class MultiHeadAttention(keras.layers.Layer):
             count = group.num_heads
             if role == "key":
                 count = 0 if group.share_qk else count // self._queries_per_key
-            is_rotated += [group.takes_rotary_embedding] * count
+            is_rotated += [group.abilities.rotated] * count
         if all(is_rotated):
             return rotated
         return tf.where(tf.constant(is_rotated)[:, None], rotated, x)
@@ -477,13 +477,13 @@ class MultiHeadAttention(keras.layers.Layer):
     @property
     def cached_decoding(self):
         """Returns whether all groups support a cache and there are no global tokens."""
-        cached = all(group.cached_decoding for group in self.head_groups)
+        cached = all(group.abilities.cached for group in self.head_groups)
         return cached and self.num_global_tokens is None
 
     @property
     def reads_chunks(self):
         """Returns whether all groups read several positions in one pass; see `CachedHeads`."""
-        return all(group.reads_chunks for group in self.head_groups)
+        return all(group.abilities.chunks for group in self.head_groups)
 
     @property
     def cached_cross_attention(self):
@@ -491,7 +491,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         `conv_kernel_size` must be None, since no cache contains the previous queries.
         """
-        cached = all(group.cached_cross_attention for group in self.head_groups)
+        cached = all(group.abilities.across for group in self.head_groups)
         return cached and self.conv_kernel_size is None
 
     def _check_cached(self):

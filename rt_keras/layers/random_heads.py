@@ -3,8 +3,10 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
+from rt_keras.layers.relative_positions import make_relative_positions
 from rt_keras.ops.random import random_attention
 
 
@@ -37,19 +39,45 @@ class RandomHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
-    strictly_causal = True
-    attention_op = staticmethod(random_attention)
-    op_arguments = ("num_clusters", "window_size", "routing_seed")
+    abilities = Abilities(strictly_causal=True)
 
     def __init__(
         self, num_heads, num_clusters, window_size, max_relative_distance=None, seed=0, **kwargs
     ):
-        super().__init__(num_heads, max_relative_distance, **kwargs)
+        super().__init__(num_heads, **kwargs)
+        self.max_relative_distance = max_relative_distance
+        self.positions = make_relative_positions(max_relative_distance, dtype=self.dtype_policy)
         self.num_clusters = positive_int("num_clusters", num_clusters)
         self.window_size = positive_int("window_size", window_size)
         self.seed = seed
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        if self.positions is not None:
+            self.positions.build(query_shape)
+        super().build(query_shape, value_shape, key_shape)
+
+    def attend(self, inputs, return_logsumexp=False):
+        return random_attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            num_clusters=self.num_clusters,
+            window_size=self.window_size,
+            routing_seed=self.routing_seed,
+            relative_embeddings=None if self.positions is None else self.positions.table(),
+            **inputs.sequence_options(shared=True),
+        )
 
     @property
     def routing_seed(self):
         """The seeds of all heads, int `[heads, 2]`."""
         return tf.stack([tf.fill([self.num_heads], self.seed), tf.range(self.num_heads)], axis=-1)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "window_size": self.window_size,
+            "max_relative_distance": self.max_relative_distance,
+            "seed": self.seed,
+        }

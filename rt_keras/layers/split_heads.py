@@ -31,7 +31,7 @@ def check_grouped_queries(head_groups, num_key_value_heads):
         "their keys"
     )
     for group in head_groups:
-        name = type(group).__name__
+        name = group.kind
         if group.num_heads % shared_by:
             raise ValueError(
                 f"{shared}, so num_heads of every group must be a multiple of that. Received: "

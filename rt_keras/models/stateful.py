@@ -228,7 +228,7 @@ def why_not_stateful(backbone):
         String, the missing requirement; None if the backbone supports a state.
     """
     groups = head_groups_inside(backbone)
-    wrong = sorted({type(group).__name__ for group in groups if not group.can_be_stateful})
+    wrong = sorted({group.kind for group in groups if not group.abilities.stateful})
     if wrong:
         return (
             "heads that cache a bounded number of keys and read a chunk in one pass, such as "

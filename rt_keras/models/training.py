@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keras_internals import FirstBatch, clear_losses, keep_gradients
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.programs import compile_once
 from rt_keras.models.shares_of_parts import Shares, check_entries, shares_of, shares_of_loss
@@ -177,7 +177,7 @@ class Training(FirstBatch):
         if parts == self.distribute_strategy.num_replicas_in_sync == 1:
             return None
         y, sample_weight = _map_tensors(lambda x: _split(x, parts), (y, sample_weight))
-        masks = x if isinstance(x, dict) and heads_with_centroids(self) else {}
+        masks = x if isinstance(x, dict) and centroids_inside(self) else {}
         mask = masks.get("decoder_padding_mask", masks.get("padding_mask"))
         layers, encoder = (
             tf.ones([parts]) if mask is None else shares_of(_split(mask, parts))
@@ -205,7 +205,7 @@ class Training(FirstBatch):
 
         zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self.trainable_weights]
         _, sums = tf.while_loop(lambda i, _: i < count, add_part, [0, zeros])
-        for heads in heads_with_centroids(self):
+        for heads in centroids_inside(self):
             heads.count_as_one_batch(count)
         gradients = [None if i in unused else total for i, total in enumerate(sums)]
         return gradients, self.get_metrics_result()

@@ -61,8 +61,8 @@ class Experiment:
         groups = self.task.head_groups(self.model)
         decoder = keras.tree.flatten(groups["head_groups"])
         cross = keras.tree.flatten(groups.get("cross_head_groups", []))
-        decodes = all(heads.cached_decoding for heads in decoder)
-        return decodes and all(heads.cached_cross_attention for heads in cross)
+        decodes = all(heads.abilities.cached for heads in decoder)
+        return decodes and all(heads.abilities.across for heads in cross)
 
     def load_split(self, split):
         """Loads the examples of "train", "validation" or "test" as a `tf.data.Dataset`."""

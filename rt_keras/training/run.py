@@ -17,7 +17,7 @@ from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.callbacks.tensor_board import TensorBoard
 from rt_keras.callbacks.workers import Workers
 from rt_keras.data.arrivals import make_arrivals
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 from rt_keras.training import config_checks, run_folder
 from rt_keras.training.batches import training_batches, validation_batches
 from rt_keras.training.experiment import Experiment, add_l2, make_optimizer, start_from
@@ -298,7 +298,7 @@ def _callbacks(experiment, model, output, best, speed):
         speed,
         # Here, it shows the losses and the speed, without what later ones add to the epoch logs.
         keras.callbacks.ProgbarLogger(),
-        *([CentroidEMA(**vars(centroids))] if heads_with_centroids(model) else []),
+        *([CentroidEMA(**vars(centroids))] if centroids_inside(model) else []),
         StopAtNaN(),
         best,
     ]

@@ -105,7 +105,7 @@ def _check(model):
     """Raises a ValueError if the model has no cache, or one that grows with the document."""
     backbone = model.backbone
     groups = head_groups_inside(backbone)
-    whole = sorted({type(x).__name__ for x in groups if not x.cached_decoding or x.cache_grows})
+    whole = sorted({x.kind for x in groups if not (x.abilities.cached and x.abilities.bounded)})
     if whole:
         raise ValueError(
             f'context="stateful" needs heads whose cache is bounded; {" and ".join(whole)} see the '

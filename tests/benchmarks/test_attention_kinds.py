@@ -22,7 +22,7 @@ def routed(op, query, key, value, centroids):
 def local_routing(query, key, value, centroids):
     heads = Heads(2, [Window(6), Cluster(4, window_size=6, kernel_size=1, scaled=False)])
     heads(query, value, key)
-    heads.centroids.assign(centroids)
+    heads.centroids.centroids.assign(centroids)
     return heads(query, value, key, use_causal_mask=True)
 
 

@@ -110,9 +110,9 @@ def test_steps_train_the_model_and_move_its_centroids_and_generation_writes_last
     cells = [cell.cell_contents for cell in step.__closure__]
     (trained,) = [x for x in cells if hasattr(x, "trainable_weights")]
     heads = trained.backbone.transformer_blocks[0].attention.head_groups[1]
-    centroids = heads.centroids.numpy()
+    centroids = heads.centroids.centroids.numpy()
     losses = [step() for _ in range(3)]
     assert losses == sorted(losses, reverse=True) and len(set(losses)) == 3
-    assert np.abs(heads.centroids.numpy() - centroids).max() > 0
+    assert np.abs(heads.centroids.centroids.numpy() - centroids).max() > 0
     tokens = models.prepare_generation("nearest_separate", tokens=3, **sizes)()
     assert tokens.shape == (1, 32) and not tokens[0, :29].any()

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 from tests.ops.reference import normalize
 from tests.processes import found_on_two_replicas
 
@@ -29,8 +29,9 @@ def make_model(share_qk=False, num_clusters=CLUSTERS, **compile_options):
     model = keras.Model({"query": query, "key": key, "mask": mask}, keras.layers.Dense(1)(x))
     model.compile(**{"optimizer": "sgd", "loss": "mse", "jit_compile": False, **compile_options})
     rng = np.random.default_rng(1)
-    heads.centroids.assign(unit(rng.normal(size=heads.centroids.shape)))
-    heads.load_bias.assign(rng.normal(size=heads.load_bias.shape))
+    centroids = heads.centroids
+    centroids.centroids.assign(unit(rng.normal(size=centroids.centroids.shape)))
+    centroids.load_bias.assign(rng.normal(size=centroids.load_bias.shape))
     return model
 
 
@@ -41,7 +42,7 @@ def make_eager_model(**options):
 
 def make_model_with_an_empty_cluster():
     model = make_eager_model()
-    model.get_layer("routing").load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
+    model.get_layer("routing").centroids.load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
     return model
 
 
@@ -84,8 +85,8 @@ def batches_of(data):
 
 
 def state(model, heads="routing"):
-    heads = model.get_layer(heads)
-    return {name: getattr(heads, name).numpy() for name in STATE}
+    centroids = model.get_layer(heads).centroids
+    return {name: getattr(centroids, name).numpy() for name in STATE}
 
 
 def unit(x):
@@ -195,8 +196,8 @@ def test_updates_are_those_of_the_loop(update, share_qk):
     assert_close(state(model), expected)
     assert expected["updates"] == 3
     assert np.abs(expected["centroids"] - before["centroids"]).max() > 0.1
-    heads = model.get_layer("routing")
-    for statistic in (heads.member_counts, heads.member_sums, heads.member_batches):
+    learned = model.get_layer("routing").centroids
+    for statistic in (learned.member_counts, learned.member_sums, learned.member_batches):
         assert not statistic.numpy().any()
 
 
@@ -233,7 +234,7 @@ def test_frozen_centroids_stay(frozen):
     logs = model.fit(data, data, verbose=0, callbacks=[callback]).history
     for weight, value in zip(heads.weights, before):
         np.testing.assert_array_equal(weight, value, err_msg=weight.path)
-    assert others.updates.numpy() == (0 if all_frozen else 1)
+    assert others.centroids.updates.numpy() == (0 if all_frozen else 1)
     # The remaining ones are numbered from 0.
     assert ("routing_0_fullest" in logs) != all_frozen and "routing_1_fullest" not in logs
 
@@ -297,7 +298,7 @@ for update, update_inside in (("mean", True), ("count", False)):
     step = make_step(model, callback, strategy, update_inside=update_inside)
     for batch in strategy.experimental_distribute_dataset(batches_of(make_data(batches=3))):
         step(batch)
-    first, second = model.get_layer("routing").centroids.value.values
+    first, second = model.get_layer("routing").centroids.centroids.value.values
     tf.debugging.assert_equal(first, second)
     found[update] = {name: value.tolist() for name, value in state(model).items()}
 """
@@ -398,8 +399,8 @@ def test_every_routing_layer_is_found_and_logged():
     kinds = ("fullest", "empty", "entropy", "load_bias")
     names = {f"routing_{i}_{kind}" for i in range(3) for kind in kinds}
     assert names == {name for name in history if name.startswith("routing")}
-    assert heads_with_centroids(model) == given
-    assert all(heads.updates == 1 for heads in given)
+    assert centroids_inside(model) == [heads.centroids for heads in given]
+    assert all(heads.centroids.updates == 1 for heads in given)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Compares the declared abilities of a kind of heads with its behavior."""
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -21,14 +22,14 @@ WIDTH = 8
 def keeps_its_causality(heads):
     """`strictly_causal`: no later position changes an earlier output; else one does somewhere."""
     group, start = heads.group, heads.length // 2
-    if not group.takes_causal_mask:
+    if not group.abilities.causal:
         return
     # Many rows, since what a hash lets through is seen in some of them alone.
     before, after = (_rows(heads, seeds) for seeds in (range(32), range(100, 132)))
     joined = {name: _joined(x, after[name], start) for name, x in before.items()}
     outputs = [one_pass(heads, x, causal=True)[:, :, :start] for x in (before, joined)]
     worst = np.max(np.abs(outputs[0] - outputs[1]))
-    if group.strictly_causal:
+    if group.abilities.strictly_causal:
         assert worst <= 1e-12, f"strictly_causal, but the past changes by {worst}"
     elif not heads.chosen:
         assert worst > SEEN, "not strictly_causal, but nothing of the future is seen"
@@ -54,28 +55,28 @@ def _joined(before, after, start):
 
 def keeps_its_directions(heads):
     """`needs_causal_mask` and `takes_causal_mask`: the other direction is refused by name."""
-    refused = [False] if heads.group.needs_causal_mask else []
-    refused += [] if heads.group.takes_causal_mask else [True]
+    refused = [False] if not heads.group.abilities.bidirectional else []
+    refused += [] if heads.group.abilities.causal else [True]
     for causal in refused:
-        with pytest.raises(ValueError, match=heads.layer.__name__):
+        with pytest.raises(ValueError, match=re.escape(heads.group.kind)):
             one_pass(heads, heads.inputs(), causal)
 
 
 def keeps_its_bound(heads):
     """`cache_grows`: whether a cache for more positions is larger."""
-    if not heads.group.cached_decoding or "grid" in heads.chosen:
+    if not heads.group.abilities.cached or "grid" in heads.chosen:
         return
     sizes = [
         sum(np.size(x) for x in tf.nest.flatten(new_cache(heads, length))) for length in (64, 640)
     ]
-    assert (sizes[0] < sizes[1]) == heads.group.cache_grows, f"caches of {sizes} numbers"
+    assert (sizes[0] < sizes[1]) != heads.group.abilities.bounded, f"caches of {sizes} numbers"
 
 
 def keeps_its_state(heads):
     """`can_be_stateful`: chunks train from a cache, or others refuse by name."""
     group = heads.group
-    if not group.cached_decoding:
-        assert not group.can_be_stateful and not group.reads_chunks
+    if not group.abilities.cached:
+        assert not group.abilities.stateful and not group.abilities.chunks
         return
     inputs = tensors(heads.inputs())
     cache = new_cache(heads, heads.length)
@@ -85,10 +86,10 @@ def keeps_its_state(heads):
             **part(inputs, 0, 7), cache=cache, position=0, dropout=0.5, seed=[1, 2], training=True
         )
 
-    if group.reads_chunks:
+    if group.abilities.chunks:
         assert np.all(np.isfinite(train()[0]))
     else:
-        with pytest.raises(ValueError, match=heads.layer.__name__):
+        with pytest.raises(ValueError, match=re.escape(heads.group.kind)):
             train()
 
 
@@ -98,9 +99,9 @@ def keeps_its_masks(heads):
         return
     inputs, group = heads.inputs(), heads.group
     mask = np.random.default_rng(1).random((BATCH, heads.length, heads.length)) < 0.5
-    if not group.takes_attention_mask:
-        with pytest.raises(ValueError, match=f"{heads.layer.__name__}.*attention_mask"):
-            group(**inputs, attention_mask=mask, use_causal_mask=not group.takes_causal_mask)
+    if not group.abilities.pair_masks:
+        with pytest.raises(ValueError, match=re.escape(group.kind) + ".*attention_mask"):
+            group(**inputs, attention_mask=mask, use_causal_mask=not group.abilities.causal)
         return
     found = group(**inputs, attention_mask=mask)
     if not heads.chosen:
@@ -162,7 +163,7 @@ def _training_step(layer, causal, masked, x, mask):
         documents = tf.cast(mask, tf.int32)
         options |= {"query_mask": mask, "value_mask": mask, "segment_ids": documents}
     else:
-        options["return_attention_scores"] = layer.head_groups[0].returns_attention_scores
+        options["return_attention_scores"] = layer.head_groups[0].abilities.weighted
     weights = [weight.value for weight in layer.trainable_variables]
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -176,7 +177,7 @@ def _training_step(layer, causal, masked, x, mask):
 def drops_weights_in_training_alone(heads):
     """Dropout changes the outputs of a call in training; a recurrent state has no weights."""
     options = {"dropout": 0.5, "seed": np.array([1, 2])}
-    inputs, causal = heads.inputs(), heads.group.takes_causal_mask
+    inputs, causal = heads.inputs(), heads.group.abilities.causal
     plain, evaluated, dropped = (
         one_pass(heads, inputs, causal, **more)
         for more in ({}, options, {**options, "training": True})
@@ -191,29 +192,29 @@ def gives_its_weights(heads):
         return
     group, layer = heads.group, attention(heads)
     x = np.random.default_rng(0).normal(size=(BATCH, heads.length, WIDTH))
-    options = {"use_causal_mask": group.takes_causal_mask}
-    if not group.returns_attention_scores:
-        with pytest.raises(ValueError, match=heads.layer.__name__):
+    options = {"use_causal_mask": group.abilities.causal}
+    if not group.abilities.weighted:
+        with pytest.raises(ValueError, match=re.escape(heads.group.kind)):
             layer(x, x, return_attention_scores=True, **options)
         return
     output, scores = layer(x, x, return_attention_scores=True, **options)
     assert scores.shape == (BATCH, HEADS, heads.length, heads.length)
     values = layer._to_heads(layer._project(None, x, x), 0).value
     outputs = tf.einsum("bhqk,bhkd->bhqd", scores, values)
-    if not group.adds_to_values:
+    if group.abilities.linear:
         agree(layer._merge([outputs]), output, "weights times values")
 
 
 def keeps_its_global_tokens(heads):
     """`takes_global_tokens`: a first token that sees all and is seen by all, or a refusal."""
     group = heads.group
-    if not group.takes_global_tokens:
-        with pytest.raises(ValueError, match=heads.layer.__name__):
+    if not group.abilities.global_tokens:
+        with pytest.raises(ValueError, match=re.escape(heads.group.kind)):
             attention(heads, num_global_tokens=1)
         return
     if heads.keys != heads.length or "grid" in heads.chosen:
         return
-    causal = group.needs_causal_mask
+    causal = not group.abilities.bidirectional
     layer = attention(heads, num_global_tokens=1)
     x = np.random.default_rng(0).normal(size=(BATCH, heads.length, WIDTH))
     mask = np.broadcast_to(np.arange(heads.length) == 3, [BATCH, heads.length])

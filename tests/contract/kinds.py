@@ -1,23 +1,20 @@
 """The kinds of heads and their options, read off the signatures of the package.
 
-A new kind is a line in `KINDS`. An option whose values cannot be told from its default needs a line
-in `VALUES`.
+A new kind of `rt_keras.layers` is in the suite without a line here. An option whose values cannot
+be told from its default needs a line in `VALUES`.
 """
 
-import dataclasses
 import functools
 import inspect
 import itertools
 import random
 
-import keras
 import numpy as np
 import pytest
 
-import rt_keras
+from rt_keras import layers as exported
 from rt_keras.layers import Heads as Union
 from rt_keras.layers import key_sets
-from rt_keras.layers.saved_arguments import arguments_of
 
 HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21
 # What an argument without a default gets.
@@ -25,19 +22,13 @@ SIZE = 4
 # An option of the attention that the heads are in: heads that share keys and values.
 GROUPED = "num_key_value_heads"
 
-KINDS = [
-    getattr(rt_keras.layers, f"{name}Heads")
-    for name in (
-        *("Routing", "LocalRouting", "RoutingMemory", "Random", "Clustered", "CausalClustered"),
-        *("LSH", "Strided", "Local", "GatedDelta", "Full"),
-    )
-]
-# Values of options that a default does not tell.
+# Values of options whose defaults do not tell them.
 VALUES = {
-    "assignment": ["nearest", "balanced"],
-    "eviction": ["oldest", "random", "least_attended", "merged"],
-    "relative_positions": ["learned", "sinusoidal"],
-    "routed_key": ["key", "previous_query"],
+    "assignment": ["balanced"],
+    "eviction": ["random", "least_attended", "merged"],
+    "relative_positions": ["sinusoidal"],
+    "routed_key": ["key"],
+    "kernel_size": [1, 3],
     GROUPED: [1],
     "grid": [(2, 2)],
     "key_block_size": [3, SIZE],
@@ -54,101 +45,102 @@ VALUES = {
 }
 
 
-@keras.saving.register_keras_serializable(package="tests")
-class ComposedHeads(Union):
+def ComposedHeads(
+    num_heads,
+    block_size,
+    stride,
+    num_first_tokens,
+    look_back=1,
+    sliding_window=None,
+    max_relative_distance=None,
+    relative_positions="learned",
+    share_qk=False,
+    **kwargs,
+):
     """A union of sets of keys that is no kind of the package."""
-
-    declared = (key_sets.Window, key_sets.Strided, key_sets.FirstTokens)
-    fixed = {
-        "grid": None,
-        "key_block_size": None,
-        "position_biases": True,
-        # Needs a layer with a rotary embedding; see `tests/layers/key_sets/test_at_distance.py`.
-        "rotary_distance": None,
-    }
-    can_share_qk = True
-
-
-@keras.saving.register_keras_serializable(package="tests")
-@dataclasses.dataclass(frozen=True, repr=False)
-class WindowOf8(key_sets.Window):
-    """A window whose block size is no option: that of the blocks beside it is one."""
-
-    block_size: int = dataclasses.field(default=8, repr=False)
+    window = key_sets.Window(
+        block_size,
+        look_back,
+        sliding_window,
+        max_relative_distance=max_relative_distance,
+        relative_positions=relative_positions,
+    )
+    strided, first = key_sets.Strided(stride), key_sets.FirstTokens(num_first_tokens)
+    return Union(num_heads, [window, strided, first], share_qk, **kwargs)
 
 
-@keras.saving.register_keras_serializable(package="tests")
-class ContentBlocksHeads(Union):
+def ContentBlocksHeads(
+    num_heads,
+    block_size,
+    num_blocks,
+    num_first_tokens,
+    look_back=1,
+    segment_size=8,
+    deviation_weight=1.0,
+    num_nodes=None,
+    max_relative_distance=None,
+    by_content=True,
+    memory_length=None,
+    **kwargs,
+):
     """A window, the first tokens, and some of the blocks of 2 similar keys."""
+    window = key_sets.Window(8, look_back, max_relative_distance=max_relative_distance)
+    blocks = key_sets.SelectedBlocks(
+        block_size,
+        num_blocks,
+        segment_size,
+        by_content,
+        deviation_weight,
+        num_nodes,
+        memory_length,
+    )
+    sets = [window, key_sets.FirstTokens(num_first_tokens), blocks]
+    return Union(num_heads, sets, **kwargs)
 
-    declared = (WindowOf8, key_sets.FirstTokens, key_sets.SelectedBlocks)
-    # Other unions have all that a window can.
-    fixed = {
-        "grid": None,
-        "key_block_size": None,
-        "sliding_window": None,
-        "relative_positions": "learned",
-        "position_biases": True,
-        # Blocks of the last positions are a union of their own.
-        "memory_length": None,
-        "rotary_distance": None,
-    }
 
-
-@keras.saving.register_keras_serializable(package="tests")
-class NeighbourBlocksHeads(ContentBlocksHeads):
+def NeighbourBlocksHeads(
+    num_heads, block_size, num_blocks, num_first_tokens, look_back=1, num_nodes=None, **kwargs
+):
     """A window, the first tokens, and some of the blocks of neighboring keys in the best node."""
+    options = {"look_back": look_back, "num_nodes": num_nodes, "by_content": False, **kwargs}
+    return ContentBlocksHeads(num_heads, block_size, num_blocks, num_first_tokens, **options)
 
-    declared = ContentBlocksHeads.declared
-    fixed = {**ContentBlocksHeads.fixed, "by_content": False, "max_relative_distance": None}
 
-
-@keras.saving.register_keras_serializable(package="tests")
-class RecentBlocksHeads(ContentBlocksHeads):
+def RecentBlocksHeads(num_heads, block_size, num_first_tokens, look_back=1, **kwargs):
     """A window, the first tokens, and some of the blocks of the 8 positions before the window."""
-
-    declared = ContentBlocksHeads.declared
-    fixed = {
-        **NeighbourBlocksHeads.fixed,
-        "by_content": True,
-        "deviation_weight": 1.0,
-        "num_nodes": None,
-        "num_blocks": 2,
-        "segment_size": SIZE,
-        "memory_length": 8,
-    }
+    options = {"look_back": look_back, "segment_size": SIZE, "memory_length": 8, **kwargs}
+    return ContentBlocksHeads(num_heads, block_size, 2, num_first_tokens, **options)
 
 
-@keras.saving.register_keras_serializable(package="tests")
-class RoutedBlocksHeads(Union):
+def RoutedBlocksHeads(
+    num_heads, block_size, num_blocks, look_back=1, by_content=True, kernel_size=4, **kwargs
+):
     """A window, and the previous queries in it and in some blocks."""
-
-    declared = (WindowOf8, key_sets.RoutedBlocks)
-    # Other unions have all that blocks can.
-    fixed = {
-        name: 8 if name == "segment_size" else value
-        for name, value in RecentBlocksHeads.fixed.items()
-        if name not in ("memory_length", "rotary_distance")
-    }
+    blocks = key_sets.RoutedBlocks(
+        block_size, num_blocks, 8, by_content=by_content, kernel_size=kernel_size
+    )
+    return Union(num_heads, [key_sets.Window(8, look_back), blocks], **kwargs)
 
 
-@keras.saving.register_keras_serializable(package="tests")
-class PersistentKeysHeads(Union):
+def PersistentKeysHeads(
+    num_heads,
+    num_clusters,
+    window_size,
+    num_persistent_keys,
+    use_query_key_norm=True,
+    share_qk=False,
+    **kwargs,
+):
     """The keys of a cluster and learned keys, to which the queries attend as to those."""
-
-    declared = (key_sets.Cluster, key_sets.Persistent)
-    # Other heads have all that a cluster can.
-    fixed = {
-        "routed_key": "key",
-        "kernel_size": 1,
-        "num_probes": 1,
-        "assignment": "nearest",
-        "commitment_weight": 1e-4,
-        "seed": None,
-        "max_relative_distance": None,
-        "scaled": False,
-    }
-    can_share_qk = True
+    cluster = key_sets.Cluster(
+        num_clusters,
+        window_size,
+        "key",
+        use_query_key_norm=use_query_key_norm,
+        scaled=False,
+    )
+    sets = [cluster, key_sets.Persistent(num_persistent_keys)]
+    return Union(num_heads, sets, share_qk, **kwargs)
 
 
 # The unions that are no kind of the package.
@@ -163,7 +155,7 @@ UNIONS = (
 # Sizes of a kind's own: of what its window has left there is more than a query reads.
 SIZES = {
     "ContentBlocksHeads": {"block_size": 2, "look_back": 0},
-    "NeighbourBlocksHeads": {"block_size": 1, "segment_size": 8, "num_nodes": 1, "look_back": 0},
+    "NeighbourBlocksHeads": {"block_size": 1, "num_nodes": 1, "look_back": 0},
     "RecentBlocksHeads": {"block_size": 2, "look_back": 0},
     "RoutedBlocksHeads": {"block_size": 1, "look_back": 0},
 }
@@ -171,8 +163,11 @@ SIZES = {
 
 @functools.cache
 def layers():
-    """The head groups of all kinds and the unions that are none, by name."""
-    return {layer.__name__: layer for layer in (*KINDS, *UNIONS)}
+    """The kinds of heads of the package and the unions that are none, by name."""
+    bases = ("CentroidHeads", "Heads")
+    names = [x for x in exported.__all__ if x.endswith("Heads") and x not in bases]
+    kinds = [getattr(exported, name) for name in names]
+    return {kind.__name__: kind for kind in (*kinds, *UNIONS)}
 
 
 # The names of all kinds, as parameters of tests; those that take seconds are slow.
@@ -186,42 +181,38 @@ SLOW = (
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in layers()]
 
 
+def parameters(layer):
+    """The options of a kind of heads, but the number of heads, by name."""
+    named = inspect.signature(layer).parameters.values()
+    return {x.name: x for x in named if x.kind is not x.VAR_KEYWORD and x.name != "num_heads"}
+
+
 def required(layer):
     """What the suite gives every head group of a kind: what it must have, and small sizes."""
-    own = next(
-        names
-        for cls in layer.__mro__
-        if "num_heads" in (names := inspect.signature(cls.__init__).parameters)
-    )
-    found = {"num_heads": HEADS}
-    for name, parameter in arguments_of(layer).items():
+    arguments = {"num_heads": HEADS}
+    for name, parameter in parameters(layer).items():
         is_large = type(parameter.default) is int and parameter.default > LENGTH
-        if name in own and (is_large or parameter.default is parameter.empty):
-            found.setdefault(name, SIZE)
-    return {**found, **SIZES.get(layer.__name__, {})}
+        if is_large or parameter.default is parameter.empty:
+            arguments[name] = SIZE
+    return {**arguments, **SIZES.get(layer.__name__, {})}
 
 
 def options(layer):
     """All options of a head group, with a few values each that are not their defaults."""
-    found = {}
-    for parameter in arguments_of(layer).values():
-        if parameter.name != "num_heads":
-            values = values_of(parameter)
-            found[parameter.name] = [x for x in values if x != parameter.default]
-    return {**found, GROUPED: VALUES[GROUPED]}
+    values = {name: values_of(parameter) for name, parameter in parameters(layer).items()}
+    return {**values, GROUPED: VALUES[GROUPED]}
 
 
 def values_of(parameter):
-    """Values of an option, from its default."""
+    """Values of an option other than its default."""
+    default = parameter.default
     if parameter.name in VALUES:
-        return VALUES[parameter.name]
-    if isinstance(parameter.default, bool):
-        return [not parameter.default]
-    if isinstance(parameter.default, float):
+        return [x for x in VALUES[parameter.name] if x != default]
+    if isinstance(default, bool):
+        return [not default]
+    if isinstance(default, float):
         return [0.5]
-    if isinstance(parameter.default, (int, type(None))) or parameter.default is parameter.empty:
-        return [1, 3]
-    raise AssertionError(f"tests/contract/kinds.py: VALUES needs some of {parameter.name}")
+    return [x for x in (1, 3) if x != default]
 
 
 SINGLES = [
@@ -343,10 +334,10 @@ class Heads:
         self.group = move_weights(group)
 
     def is_named_in_refusal(self):
-        """Whether the refusal names the kind and one of the options."""
+        """Whether the refusal names one of the options."""
         text = str(self.refusal)
         names = [*self.chosen, *(["key/value heads"] if self.key_heads != HEADS else [])]
-        return self.layer.__name__ in text and any(name in text for name in names)
+        return any(name in text for name in names)
 
     def inputs(self, seed=0, length=None):
         """Random queries, values and keys, by their names in a call."""
@@ -409,6 +400,6 @@ def _changes(name, option, value, other):
 def _found(heads):
     """The outputs and the loss of a training call."""
     group, inputs = heads.group, heads.inputs()
-    causal = group.takes_causal_mask
+    causal = group.abilities.causal
     output = group(**inputs, use_causal_mask=causal, training=True)
     return np.asarray(output), float(sum(map(float, group.losses)))

@@ -2,46 +2,38 @@
 
 import numpy as np
 
-from rt_keras import layers
-from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops import hamming_groups
 from rt_keras.ops.full import naive_full_attention
 from rt_keras.ops.local.windows import naive_local_attention
 from rt_keras.ops.strided import naive_strided_attention
-from tests.contract.kinds import PersistentKeysHeads
 from tests.ops import reference
 
 
-def expected(group, query, value, key, *, causal, gates=None, mask=None):
+def expected(kind, group, query, value, key, *, causal, gates=None, mask=None):
     """What a head group gives, `[batch, heads, queries, value_depth]`; None if no loop tells.
 
     Args:
+        kind: name of the kind of heads.
         group: a built head group of float64.
         query, value, key: float64 arrays, as the group is called with them.
         causal: bool.
         gates: float64 array, for a group with gates.
         mask: bool `[batch, length]`, False for padding at the right, of queries and keys; or None.
     """
-    loop = next((LOOPS[cls] for cls in type(group).__mro__ if cls in LOOPS), None)
+    loop = LOOPS.get(kind)
     key, value = (x if x is None else of_each_head(x, group.num_heads) for x in (key, value))
     options = {"causal": causal, "query_mask": mask, "key_mask": mask}
     key = key if key is not None else query
-    placed = next((x for x in getattr(group, "joined_sets", ()) if isinstance(x, Positioned)), None)
-    if placed is None:
-        tables = group.tables()
-    else:
+    positions = of(group, "positions").get("positions")
+    if positions is not None:
         # What positions of Transformer-XL are made of has tests of its own.
-        tables = {"relative_embeddings": placed.table(group)}
-        near_vectors = [np.asarray(x) for x in placed.placed(group, query, key)]
+        options["relative_embeddings"] = np.asarray(positions.table())
+        near_vectors = [np.asarray(x) for x in positions.place(query, key)]
         if loop in (local_routing, routing_memory):
             # Clusters know no positions.
             options["near_vectors"] = near_vectors
         else:
             query, key = near_vectors
-        tables = {} if placed.max_relative_distance is None else tables
-        if "relative_values" in group.tables():
-            tables = group.tables()
-    options |= {name: np.asarray(x) for name, x in tables.items()}
     key = None if group.share_qk else key
     if loop is None:
         return None
@@ -57,9 +49,16 @@ def of_each_head(x, heads):
     return np.repeat(x, heads // x.shape[1], axis=1)
 
 
+def option(group, name):
+    """The value of an option: an attribute of a group or of one of its sets of keys."""
+    holders = [*getattr(group, "key_sets", ()), group]
+    values = [getattr(holder, name) for holder in holders if hasattr(holder, name)]
+    return array(next((x for x in values if x is not None), None))
+
+
 def of(group, *names):
-    """Arguments of a loop that are attributes of a group; weights as arrays."""
-    return {name: array(getattr(group, name)) for name in names}
+    """Arguments of a loop that are options of a group or of its sets; weights as arrays."""
+    return {name: option(group, name) for name in names}
 
 
 def array(x):
@@ -67,9 +66,9 @@ def array(x):
 
 
 def full(group, query, key, value, options):
-    if group.memory_length is None:
+    if option(group, "memory_length") is None:
         return naive_full_attention(query, key, value, **options)
-    window = {"block_size": query.shape[2], "sliding_window": group.memory_length}
+    window = {"block_size": query.shape[2], "sliding_window": option(group, "memory_length")}
     return naive_local_attention(query, key, value, **window, **options)
 
 
@@ -79,11 +78,11 @@ def local(group, query, key, value, options):
 
 
 def strided(group, query, key, value, options):
-    return naive_strided_attention(query, key, value, stride=group.stride, **options)
+    return naive_strided_attention(query, key, value, stride=option(group, "stride"), **options)
 
 
 def random(group, query, key, value, options):
-    seeds = [(group.seed, head) for head in range(group.num_heads)]
+    seeds = [(option(group, "seed"), head) for head in range(group.num_heads)]
     sizes = of(group, "num_clusters", "window_size")
     return reference.random(query, key, value, routing_seed=seeds, **sizes, **options)
 
@@ -103,28 +102,28 @@ def clustered(group, query, key, value, options):
 
 def learnt_by_clusters(group):
     """Returns the centroids and load biases of each query head."""
-    found = of(group, "centroids", "load_bias")
+    found = {name: array(getattr(group.centroids, name)) for name in ("centroids", "load_bias")}
     return {name: np.repeat(x, group.num_heads // len(x), axis=0) for name, x in found.items()}
 
 
 def routing(group, query, key, value, options):
-    if group.assignment == "balanced":
-        sizes = of(group, "centroids", "window_size")
-        return reference.balanced(query, key, value, **sizes, **options)
+    if option(group, "assignment") == "balanced":
+        centroids, sizes = array(group.centroids.centroids), of(group, "window_size")
+        return reference.balanced(query, key, value, centroids=centroids, **sizes, **options)
     return reference.nearest(
         query,
         key,
         value,
         **learnt_by_clusters(group),
         **of(group, "window_size", "num_probes"),
-        normalized=group.use_query_key_norm,
+        normalized=option(group, "use_query_key_norm"),
         **options,
     )
 
 
 def persistent_keys(group, query, key, value, options):
-    keys, values = array(group.persistent_keys), array(group.persistent_values)
-    asked = reference.normalize(query) if group.use_query_key_norm else query
+    keys, values = option(group, "persistent_keys"), option(group, "persistent_values")
+    asked = reference.normalize(query) if option(group, "use_query_key_norm") else query
 
     def more(b, h, i):
         return keys[h] @ asked[b, h, i] / np.sqrt(query.shape[3]), values[h]
@@ -135,7 +134,7 @@ def persistent_keys(group, query, key, value, options):
         value,
         **learnt_by_clusters(group),
         **of(group, "window_size"),
-        normalized=group.use_query_key_norm,
+        normalized=option(group, "use_query_key_norm"),
         more=more,
         **options,
     )
@@ -147,36 +146,37 @@ def local_routing(group, query, key, value, options):
     query_mask, key_mask = options["query_mask"], options["key_mask"]
     # The queries and keys of the window's logits, where relative positions give them another depth.
     near_query, near_key = options.get("near_vectors", (query, key))
-    shifts = getattr(group, "routed_key", "previous_query") == "previous_query"
-    kernel = array(getattr(group, "routed_kernel", None))
+    shifts = option(group, "routed_key") == "previous_query"
+    kernel = option(group, "routed_kernel")
     q = query if kernel is None else reference.convolved(query, kernel, query_mask)
     k, masks = q if shifts else key, (query_mask if shifts else key_mask, query_mask)
     of_keys, of_queries = reference.members_and_clusters(
         *map(reference.normalize, (q, k)),
         *learnt_by_clusters(group).values(),
         *masks,
-        group.num_probes,
+        option(group, "num_probes"),
     )
-    if group.use_query_key_norm:
+    if option(group, "use_query_key_norm"):
         q, k = map(reference.normalize, (q, k))
     k = reference.shifted(k) if shifts else k
-    scale, bias = array(group.routed_scale), array(group.routed_bias)
+    scale, bias = option(group, "routed_scale"), option(group, "routed_bias")
 
     def near_and_far(b, h, i):
         """The keys of a query in its window, and those of its clusters."""
         if not reference.real(query_mask, b, i):
             return [], []
-        block, length = i // group.block_size, query.shape[2]
-        start = max(block - group.look_back, 0) * group.block_size
-        end = min((block + group.look_back + 1) * group.block_size, length)
+        block, length = i // option(group, "block_size"), query.shape[2]
+        start = max(block - option(group, "look_back"), 0) * option(group, "block_size")
+        end = min((block + option(group, "look_back") + 1) * option(group, "block_size"), length)
         end = i + 1 if options["causal"] else end
-        before, far = group.window_size // (1 if options["causal"] else 2), []
+        before, far = option(group, "window_size") // (1 if options["causal"] else 2), []
         for c in of_queries(b, h, i):
             members = [j + shifts for j in of_keys(b, h, c)]
             ends = (i + 1, i + 1) if shifts else (start, end)
             far += [j for j in members if j < ends[0]][::-1][:before]
             if not options["causal"]:
-                behind = [j for j in members if j >= ends[1]][: group.window_size - before]
+                behind = [j for j in members if j >= ends[1]]
+                behind = behind[: option(group, "window_size") - before]
                 far += [j for j in behind if not shifts or i + 1 < j < length]
         near = range(start, end)
         return ([j for j in keys if reference.real(key_mask, b, j)] for keys in (near, far))
@@ -197,13 +197,13 @@ def local_routing(group, query, key, value, options):
 
 
 def routing_memory(group, query, key, value, options):
-    if group.eviction == "random":
+    if option(group, "eviction") == "random":
         # The op's own test chooses the evicted members.
         return None
-    kernel = array(getattr(group, "routed_kernel", None))
+    kernel = option(group, "routed_kernel")
     routed = query if kernel is None else reference.convolved(query, kernel)
-    learnt = {**learnt_by_clusters(group), "scale": array(group.routed_scale)}
-    bias, seen = array(group.routed_bias), {}
+    learnt = {**learnt_by_clusters(group), "scale": option(group, "routed_scale")}
+    bias, seen = option(group, "routed_bias"), {}
     for b, h in np.ndindex(query.shape[:2]):
         seen[b, h], _ = reference.remembered(
             routed[b, h],
@@ -211,8 +211,8 @@ def routing_memory(group, query, key, value, options):
             value[b, h],
             **{name: x[h] for name, x in learnt.items()},
             **of(group, "window_size", "memory_length", "memory_keys", "eviction", "num_probes"),
-            block_size=group.memory_block_size,
-            normalized=group.use_query_key_norm,
+            block_size=option(group, "memory_block_size"),
+            normalized=option(group, "use_query_key_norm"),
             first=1,
         )
 
@@ -227,7 +227,7 @@ def causal_clustered(group, query, key, value, options):
     learnt = learnt_by_clusters(group)
     options = without(options, "causal")
     return reference.causal_clustered(
-        query, key, value, **learnt, block_size=group.block_size, **options
+        query, key, value, **learnt, block_size=option(group, "block_size"), **options
     )
 
 
@@ -236,21 +236,21 @@ def gated_delta(group, query, key, value, options):
     masks = {name: options["key_mask"] for name in ("key", "value")}
     masks["query"] = options["query_mask"]
     for name, x in (("query", query), ("key", key), ("value", value)):
-        if group.kernel_size > 1:
+        if option(group, "kernel_size") > 1:
             x = reference.convolved(x, array(getattr(group, f"{name}_kernel")), masks[name])
         vectors[name] = x * sigmoid(x)
     for name in ("query", "key"):
         x = vectors[name]
         vectors[name] = x / np.sqrt((x**2).sum(-1, keepdims=True) + 1e-6)
     vectors["query"] /= np.sqrt(query.shape[3])
-    steps = np.log1p(np.exp(gates[..., 0] + array(group.dt_bias)[:, None]))
+    steps = np.log1p(np.exp(gates[..., 0] + option(group, "dt_bias")[:, None]))
     found = reference.gated_delta(
         **vectors,
-        log_decay=-np.exp(array(group.a_log))[:, None] * steps,
+        log_decay=-np.exp(option(group, "a_log"))[:, None] * steps,
         beta=sigmoid(gates[..., 1]),
         key_mask=options["key_mask"],
     )
-    scale = array(group.output_scale) / np.sqrt((found**2).mean(-1, keepdims=True) + 1e-5)
+    scale = option(group, "output_scale") / np.sqrt((found**2).mean(-1, keepdims=True) + 1e-5)
     return found * scale * gates[..., 2:] * sigmoid(gates[..., 2:])
 
 
@@ -263,16 +263,16 @@ def without(options, *names):
 
 
 LOOPS = {
-    layers.FullHeads: full,
-    layers.LocalHeads: local,
-    layers.StridedHeads: strided,
-    layers.RandomHeads: random,
-    layers.LSHHeads: lsh,
-    layers.ClusteredHeads: clustered,
-    layers.RoutingHeads: routing,
-    PersistentKeysHeads: persistent_keys,
-    layers.LocalRoutingHeads: local_routing,
-    layers.RoutingMemoryHeads: routing_memory,
-    layers.CausalClusteredHeads: causal_clustered,
-    layers.GatedDeltaHeads: gated_delta,
+    "FullHeads": full,
+    "LocalHeads": local,
+    "StridedHeads": strided,
+    "RandomHeads": random,
+    "LSHHeads": lsh,
+    "ClusteredHeads": clustered,
+    "RoutingHeads": routing,
+    "PersistentKeysHeads": persistent_keys,
+    "LocalRoutingHeads": local_routing,
+    "RoutingMemoryHeads": routing_memory,
+    "CausalClusteredHeads": causal_clustered,
+    "GatedDeltaHeads": gated_delta,
 }

@@ -71,6 +71,6 @@ def _model(cases, dtype):
     outputs = {}
     for form, (name, chosen) in cases.items():
         layer = attention(name, chosen, dtype, name=form)
-        causal = layer.head_groups[0].takes_causal_mask
+        causal = layer.head_groups[0].abilities.causal
         outputs[form] = layer(x, x, use_causal_mask=causal)
     return kinds.move_weights(keras.Model({"x": x}, outputs))

@@ -3,8 +3,11 @@
 import keras
 import pytest
 
-from rt_keras.layers import LocalHeads, LSHHeads, RandomHeads, StridedHeads
-from rt_keras.ops import local_attention
+from rt_keras.layers import Heads as Union
+from rt_keras.layers import LSHHeads, RandomHeads
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.key_sets import KeySet, Strided, Window
+from rt_keras.ops import local_attention, random_attention
 from tests.contract import kinds
 from tests.contract.claims import (
     CLAIMS,
@@ -55,74 +58,102 @@ def test_all_values_of_options(name, claim, subtests):
 @pytest.mark.parametrize("name", layers())
 def test_a_warning_says_who_sees_the_future(name, recwarn):
     heads = Heads(name, {})
-    if heads.group.takes_causal_mask:
+    if heads.group.abilities.causal:
         heads.group(**heads.inputs(), use_causal_mask=True)
     warned = [str(x.message) for x in recwarn if "use_causal_mask=True" in str(x.message)]
-    assert bool(warned) == (heads.group.takes_causal_mask and not heads.group.strictly_causal)
-    assert all(name in text for text in warned)
+    assert bool(warned) == (
+        heads.group.abilities.causal and not heads.group.abilities.strictly_causal
+    )
+    assert all(heads.group.kind in text for text in warned)
 
 
 class SaysAHashIsCausal(LSHHeads):
     """What shares a chunk depends on the whole sequence, and in few sequences shows."""
 
-    strictly_causal = True
-
-
-class SaysItIsNot(LocalHeads):
-    """A window up to the query's own position."""
-
-    strictly_causal = False
-
-
-class SaysItIsBounded(StridedHeads):
-    """Every position is kept."""
-
-    cache_grows = False
-
-
-class SaysItTakesMasks(LocalHeads):
-    """There is no matrix of pairs to mask."""
-
-    takes_attention_mask = True
-
-    def attend(self, attention_mask=None, **arguments):
-        return super().attend(**arguments)
+    abilities = Abilities(strictly_causal=True)
 
 
 class SaysItSeparatesDocuments(LSHHeads):
     """Documents share buckets."""
 
-    separates_documents = True
+    abilities = Abilities(documents=True)
 
-    def attend(self, documents=None, **arguments):
-        return super().attend(**arguments)
+    def attend(self, inputs, return_logsumexp=False):
+        return super().attend(inputs._replace(documents=None))
 
 
-class SaysItGivesWeights(LocalHeads):
+class SaysItIsNot(Window):
+    """A window up to the query's own position."""
+
+    @property
+    def abilities(self):
+        return super().abilities._replace(strictly_causal=False)
+
+
+class SaysItIsBounded(Strided):
+    """Every position is kept."""
+
+    @property
+    def abilities(self):
+        return super().abilities._replace(bounded=True)
+
+
+class SaysItTakesMasks(Window):
+    """There is no matrix of pairs to mask."""
+
+    @property
+    def abilities(self):
+        return super().abilities._replace(pair_masks=True)
+
+
+class SaysItGivesWeights(Window):
     """Returns outputs that are not sums of values."""
 
-    def attend(self, **arguments):
-        return super().attend(**arguments) ** 2
+    def attend(self, inputs, return_logsumexp):
+        return super().attend(inputs, return_logsumexp) ** 2
 
 
-class SaysItReadsChunks(StridedHeads):
+class SaysItReadsChunks(Strided):
     """Chunks are read position by position."""
 
-    reads_chunks = True
+    @property
+    def abilities(self):
+        return super().abilities._replace(chunks=True)
 
 
-class StepsElsewhere(LocalHeads):
+class StepsElsewhere(Window):
     """A step sees more than one pass does."""
 
-    def attend(self, **arguments):
-        return local_attention(block_size=self.block_size, look_back=0, **arguments)
+    def attend(self, inputs, return_logsumexp):
+        vectors, options = (inputs.query, inputs.keys, inputs.value), inputs.sequence_options()
+        options |= {"look_back": 0, "return_logsumexp": return_logsumexp}
+        return local_attention(*vectors, block_size=self.block_size, **options)
+
+
+def heads_of(liar):
+    """The heads of a kind, or of a set of keys alone."""
+    if not issubclass(liar, KeySet):
+        return liar
+
+    def LyingHeads(num_heads, size, **kwargs):
+        return Union(num_heads, [liar(size)], **kwargs)
+
+    return LyingHeads
 
 
 class ForgetsAnOption(RandomHeads):
     """`max_relative_distance` is taken and has no effect."""
 
-    def tables(self):
-        return {}
+    def attend(self, inputs, return_logsumexp=False):
+        return random_attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            num_clusters=self.num_clusters,
+            window_size=self.window_size,
+            routing_seed=self.routing_seed,
+            **inputs.sequence_options(shared=True),
+        )
 
 
 @pytest.mark.parametrize(
@@ -140,10 +171,11 @@ class ForgetsAnOption(RandomHeads):
     ids=lambda liar: liar.__name__,
 )
 def test_a_kind_that_lies_is_found_out(liar, monkeypatch):
-    """As it would be if it stood in the table of kinds."""
+    """As it would be if it were a kind of the package."""
     keras.saving.register_keras_serializable(package="tests")(liar)
-    monkeypatch.setattr(kinds, "layers", lambda: {liar.__name__: liar})
-    heads = Heads(liar.__name__, {})
+    kind = heads_of(liar)
+    monkeypatch.setattr(kinds, "layers", lambda: {kind.__name__: kind})
+    heads = Heads(kind.__name__, {})
     found_out = AssertionError, pytest.fail.Exception, ValueError, NotImplementedError, TypeError
     with pytest.raises(found_out):
         for claim in CLAIMS:

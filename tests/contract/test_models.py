@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.callbacks import CentroidEMA
-from rt_keras.layers import CentroidHeads
+from rt_keras.layers.centroids import centroids_inside
 from tests.contract.kinds import BATCH, DEPTH, HEADS, LENGTH, layers, required
 from tests.contract.models import FEATURES, attention, forms, inputs, model_of, model_of_all
 from tests.contract.ways import agree
@@ -101,17 +101,12 @@ def left_alone_by_fit(model):
     Those add the same to all logits of a query, which softmax ignores.
     """
     before = [np.array(x) for x in model.trainable_variables]
-    has_centroids = any(
-        isinstance(group, CentroidHeads)
-        for layer in model.layers
-        for group in getattr(layer, "head_groups", ())
-    )
     # With one output there are no metrics of each, which Keras would make while it traces the step
     # and then trace it again.
     trained = keras.Model(model.input, keras.layers.Concatenate(dtype="float64")(model.outputs))
     trained.compile("sgd", "mse", jit_compile=False)
     targets = np.zeros([BATCH, *trained.output.shape[1:]])
-    callbacks = [CentroidEMA()] if has_centroids else []
+    callbacks = [CentroidEMA()] if centroids_inside(model) else []
     trained.fit(inputs(), targets, verbose=0, callbacks=callbacks)
     assert all(np.all(np.isfinite(x)) for x in trained.get_weights())
     after = zip(before, model.trainable_variables)
@@ -132,7 +127,7 @@ def test_rotary_positions(name):
         layer = attention(name, chosen, "float64", rotary_embedding=rotary)
         group = layer.head_groups[0]
         if not layer.cached_decoding:
-            assert np.all(np.isfinite(layer(x, x, use_causal_mask=group.takes_causal_mask)))
+            assert np.all(np.isfinite(layer(x, x, use_causal_mask=group.abilities.causal)))
             continue
         expected = layer(x, x, use_causal_mask=True)
         output, cache = layer.prefill(x[:, :9], 7, LENGTH)
@@ -154,7 +149,7 @@ def test_adapted(name):
         of_keras = keras.layers.MultiHeadAttention(HEADS, DEPTH, dtype="float64")
         layer = layers()[name]
         heads = layer(**{**required(layer), **chosen})
-        causal = heads.takes_causal_mask
+        causal = heads.abilities.causal
         model = keras.Model(x, of_keras(x, x, use_causal_mask=causal))
         adapted = rt_keras.adapt(model, [heads])
         found = adapted(inputs()["x"])

@@ -25,7 +25,7 @@ class SelfAttention(layers.MultiHeadAttention):
         super().build(input_shape, input_shape)
 
     def call(self, x, training=None):
-        causal = self.head_groups[0].takes_causal_mask
+        causal = self.head_groups[0].abilities.causal
         return super().call(x, x, training=training, use_causal_mask=causal)
 
     def compute_output_shape(self, input_shape):

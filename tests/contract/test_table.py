@@ -27,23 +27,23 @@ def row(name, chosen):
     if True not in directions(group):
         causal = "never"
     else:
-        causal = "strictly" if group.strictly_causal else "by mask"
+        causal = "strictly" if group.abilities.strictly_causal else "by mask"
     cache, chunks = "none", "no"
-    if group.cached_decoding:
-        cache = "grows" if group.cache_grows else "bounded"
-        chunks = "one pass" if group.reads_chunks else "step by step"
+    if group.abilities.cached:
+        cache = "grows" if not group.abilities.bounded else "bounded"
+        chunks = "one pass" if group.abilities.chunks else "step by step"
     cells = [
         f"`{name}({shown})`" if shown else f"`{name}`",
-        f"{causal}, always" if group.needs_causal_mask else causal,
+        f"{causal}, always" if not group.abilities.bidirectional else causal,
         cache,
         chunks,
-        "yes" if group.can_be_stateful else "no",
+        "yes" if group.abilities.stateful else "no",
         "yes" if _takes_other_lengths(heads) else "no",
         _inside_adapted_decoders(group),
         "no" if is_refused(name, *chosen.items(), (GROUPED, 1)) else "yes",
-        "yes" if group.takes_attention_mask else "no",
-        "yes" if group.takes_global_tokens else "no",
-        "yes" if group.returns_attention_scores else "no",
+        "yes" if group.abilities.pair_masks else "no",
+        "yes" if group.abilities.global_tokens else "no",
+        "yes" if group.abilities.weighted else "no",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -53,7 +53,7 @@ def _takes_other_lengths(heads):
     inputs, others = heads.inputs(), heads.inputs(length=heads.length // 2)
     inputs |= {name: others[name] for name in ("value", "key") if name in others}
     try:
-        heads.group(**inputs, use_causal_mask=heads.group.needs_causal_mask)
+        heads.group(**inputs, use_causal_mask=not heads.group.abilities.bidirectional)
     except ValueError:
         return False
     return True
@@ -61,9 +61,9 @@ def _takes_other_lengths(heads):
 
 def _inside_adapted_decoders(group):
     """Describes a KerasHub decoder with such heads instead of its own."""
-    if not group.takes_causal_mask:
+    if not group.abilities.causal:
         return "no"
-    return "generates" if group.cached_decoding else "scores"
+    return "generates" if group.abilities.cached else "scores"
 
 
 def _shown(option, value):

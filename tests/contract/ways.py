@@ -1,5 +1,7 @@
 """The ways in which heads compute the same: in one pass, from a cache, in chunks."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,8 +27,8 @@ def causal_pass(heads):
 
 def directions(group):
     """Whether calls may be causal: the values of `use_causal_mask` that the group takes."""
-    found = [] if group.needs_causal_mask else [False]
-    return [*found, True] if group.takes_causal_mask else found
+    found = [] if not group.abilities.bidirectional else [False]
+    return [*found, True] if group.abilities.causal else found
 
 
 def agree(found, expected, what, tolerance=TOLERANCE):
@@ -46,7 +48,7 @@ def is_as_the_loop(heads, causal, mask=None):
     else:
         masks = {} if mask is None else {"query_mask": mask, "key_mask": mask}
         found = one_pass(heads, inputs, causal, **masks)
-    expected = loops.expected(heads.group, **inputs, causal=causal, mask=mask)
+    expected = loops.expected(heads.layer.__name__, heads.group, **inputs, causal=causal, mask=mask)
     if expected is not None:
         agree(found, expected, f"one pass, causal={causal}, padding={mask is not None}")
 
@@ -137,7 +139,7 @@ def chunks_step_by_step(heads, size):
 
 def refuses_rows(heads):
     """Rows at positions of their own are refused by name, not computed in another way."""
-    with pytest.raises(ValueError, match=heads.layer.__name__):
+    with pytest.raises(ValueError, match=re.escape(heads.group.kind)):
         heads.group.call_with_cache(
             **part(tensors(heads.inputs()), 0, 3),
             cache=new_cache(heads, heads.length),
@@ -170,19 +172,19 @@ def compute_the_same(heads, sizes=(1, 7, 64), starts=(0, 5)):
     for causal in directions(group):
         is_as_the_loop(heads, causal)
         is_as_the_loop(heads, causal, right_padding(heads) if heads.keys == heads.length else None)
-    if group.cached_cross_attention:
+    if group.abilities.across:
         crosses_step_by_step(heads)
-    if not group.cached_decoding:
-        with pytest.raises(ValueError, match=heads.layer.__name__):
+    if not group.abilities.cached:
+        with pytest.raises(ValueError, match=re.escape(heads.group.kind)):
             new_cache(heads, heads.length)
         return
     for start in starts:
         steps_are_one_pass(heads, start)
     # A recurrent state has no end.
-    end = NO_END if group.can_be_stateful else heads.length
+    end = NO_END if group.abilities.stateful else heads.length
     for size in sizes:
         # A chunk of one position, and of none in some rows, is a step.
-        if size == 1 or group.reads_chunks:
+        if size == 1 or group.abilities.chunks:
             chunks_are_one_pass(heads, size, end)
         else:
             chunks_step_by_step(heads, size)

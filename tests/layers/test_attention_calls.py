@@ -12,6 +12,7 @@ from tests.layers import checks
 from tests.ops import reference
 
 LENGTH = 12
+ROUTED = "Cluster of assignment 'nearest'"
 GROUPS = {
     "plain": lambda: [
         layers.RoutingHeads(2, 3, 4),
@@ -70,20 +71,21 @@ def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sourc
     mask = np.array([[True] * LENGTH, [True] * 9 + [False] * 3])
     heads = make()
     call = calls_of([layers.LocalHeads(1, 4), heads], checks.random(2, LENGTH, 8), mask)
-    heads.load_bias.assign([[0.5, 0.0, -0.5], [0.0, 0.0, 1.0]])
+    heads.centroids.load_bias.assign([[0.5, 0.0, -0.5], [0.0, 0.0, 1.0]])
     ((group, first, clusters),) = call.clusters()
     assert group is heads and first == 1 and list(clusters) == sources
     query, _, key = call.groups[1][1]
     for vectors, found in zip((query, key), clusters.values()):
         vectors = vectors.numpy()
-        if getattr(heads, "kernel_size", None):
-            vectors = reference.convolved(vectors, heads.routed_kernel.numpy(), mask)
+        kernel = heads.key_sets[-1].routed_kernel
+        if kernel is not None:
+            vectors = reference.convolved(vectors, kernel.numpy(), mask)
         vectors = vectors - vectors.mean(-1, keepdims=True)
         vectors /= np.sqrt((vectors**2).mean(-1, keepdims=True) + 1e-6)
         for row, head, i in np.ndindex(2, 2, LENGTH):
-            scores = heads.centroids[head].numpy() @ vectors[row, head, i]
-            expected = (scores + heads.load_bias[head].numpy()).argmax() if mask[row, i] else -1
-            assert found[row, head, i] == expected
+            scores = heads.centroids.centroids[head].numpy() @ vectors[row, head, i]
+            nearest = (scores + heads.centroids.load_bias[head].numpy()).argmax()
+            assert found[row, head, i] == (nearest if mask[row, i] else -1)
 
 
 @pytest.mark.parametrize("assignment", ["nearest", "balanced"])
@@ -96,7 +98,8 @@ def test_grouped_queries(assignment):
     np.testing.assert_allclose(weights @ np.repeat(value, 2, axis=1), expected, atol=1e-5)
 
     ((_, _, clusters),) = call.clusters()
-    centroids = np.repeat(heads.centroids, 4 // heads.centroids.shape[0], axis=0)
+    centroids = heads.centroids.centroids.numpy()
+    centroids = np.repeat(centroids, 4 // len(centroids), axis=0)
     for vectors, found in zip((query, np.repeat(key, 2, axis=1)), clusters.values()):
         scores = reference.normalize(np.asarray(vectors)) @ centroids.swapaxes(1, 2)
         np.testing.assert_array_equal(found, scores.argmax(axis=-1))
@@ -107,7 +110,7 @@ def test_every_block_of_a_model_is_found_once():
     backbone = RoutingTransformerBackbone(20, 2, 8, 8, groups, remat=True)
     ids = keras.ops.ones([1, LENGTH], "int32")
     calls = attention_calls.attention_calls(backbone, {"token_ids": ids, "padding_mask": ids})
-    assert [call.kinds for call in calls] == [["RoutingHeads", "LocalHeads"], ["LocalHeads"] * 2]
+    assert [call.kinds for call in calls] == [[ROUTED, "Window"], ["Window"] * 2]
     assert [call.name for call in calls] == [f"transformer_block_{i}/attention" for i in range(2)]
 
 

@@ -36,7 +36,9 @@ def test_gates_are_of_the_inputs_of_queries():
     vectors = [heads(x, dense, n) for dense, n in zip(denses, (4, 2, 2))]
     gates = heads(x, layer.gate_dense, 4)
     assert gates.shape == (2, 4, 17, 5) and layer.gate_dense.bias is None
-    outputs = loops.expected(group, *vectors, causal=True, gates=gates, mask=mask)
+    outputs = loops.expected(
+        "GatedDeltaHeads", group, *vectors, causal=True, gates=gates, mask=mask
+    )
     merged = np.moveaxis(outputs, 1, 2).reshape(2, 17, 12)
     expected = merged @ layer.output_dense.kernel.numpy() + layer.output_dense.bias.numpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
@@ -112,7 +114,7 @@ def test_a_rotary_embedding_does_not_rotate_them():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="GatedDeltaHeads: kernel_size must be a positive integer"):
+    with pytest.raises(ValueError, match="kernel_size must be a positive integer"):
         GatedDeltaHeads(2, kernel_size=0)
     x, vectors = checks.random(1, 9, 8), checks.random(1, 2, 9, 4)
     layer = MultiHeadAttention([GatedDeltaHeads(2)])

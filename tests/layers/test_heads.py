@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -84,7 +82,7 @@ def test_equation(sets, causal):
     seen |= j < getattr(other, "num_first_tokens", 0)
     seen &= (j <= i) | (not causal)
     if isinstance(other, Persistent):
-        learned = heads.persistent_keys.numpy(), heads.persistent_values.numpy()
+        learned = other.persistent_keys.numpy(), other.persistent_values.numpy()
         key, value = (np.concatenate([x, [y, y]], 2) for x, y in zip((key, value), learned))
         seen = np.pad(seen, [[0, 0], [0, 3]], constant_values=True)
     expected = naive_full_attention(query, key, value, attention_mask=np.array([seen, seen]))
@@ -159,7 +157,7 @@ def test_bad_unions(key_sets, message):
         ({"segment_size": 12}, "segment_size must be block_size times a power of 2"),
         ({"segment_size": 16, "num_nodes": 2}, "num_nodes needs segments of at least 8 blocks"),
         ({"num_nodes": 1, "num_blocks": 9}, "num_nodes times 8 must be at least num_blocks"),
-        ({"memory_length": 0}, "memory_length must be an integer of at least 1, or None"),
+        ({"memory_length": 0}, "memory_length must be a positive integer"),
         ({"memory_length": 384}, "multiple of segment_size. Received: memory_length=384, seg"),
     ],
 )
@@ -179,32 +177,44 @@ def test_blocks_of_the_last_positions_are_causal():
 def test_budgets_above_the_text_are_all_keys():
     """More blocks and nodes than there are, and a memory that is longer than the text."""
     query, value, key = inputs()
-    blocks = SelectedBlocks(1, 800, segment_size=8, num_nodes=100, memory_length=800)
-    sets = {"blocks": [Window(8), FirstTokens(30), blocks], "all": [Everything()]}
-    outputs = [
+
+    def blocks():
+        return SelectedBlocks(1, 800, segment_size=8, num_nodes=100, memory_length=800)
+
+    few, all_keys, none = (
         Heads(HEADS, key_sets, dtype="float64")(query, value, key, use_causal_mask=True)
-        for key_sets in sets.values()
-    ]
-    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-12)
-    sets["blocks"] = [Window(8), blocks]
-    found = Heads(HEADS, sets["blocks"], dtype="float64")(query, value, key, use_causal_mask=True)
-    np.testing.assert_allclose(found, outputs[1], rtol=0, atol=1e-12)
+        for key_sets in (
+            [Window(8), FirstTokens(30), blocks()],
+            [Everything()],
+            [Window(8), blocks()],
+        )
+    )
+    np.testing.assert_allclose(few, all_keys, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(none, all_keys, rtol=0, atol=1e-12)
 
 
-def test_only_one_set_has_relative_positions():
+def test_every_set_may_have_relative_positions():
     heads = Heads(2, [Window(4, max_relative_distance=2), Strided(3, max_relative_distance=2)])
-    with pytest.raises(ValueError, match="max_relative_distance must be None in all sets"):
-        heads.build([1, 2, 8, 4], [1, 2, 8, 4])
+    x = tf.ones([1, 2, 8, 4])
+    assert heads(x, x, x).shape == x.shape
+    assert [len(key_set.weights) for key_set in heads.key_sets] == [1, 1]
+
+
+def test_a_set_belongs_to_one_union():
+    window, x = Window(4), tf.ones([1, 2, 8, 4])
+    Heads(2, [window])(x, x, x)
+    with pytest.raises(ValueError, match="is part of other heads. Give each head group its own"):
+        Heads(2, [window])(x, x, x)
 
 
 def test_a_union_has_the_abilities_of_all_its_sets():
-    bounded = Heads(2, [Window(4), Cluster(3, window_size=4), Persistent(2)])
-    growing = Heads(2, [Window(4), Strided(4)])
-    assert bounded.can_be_stateful and not bounded.cache_grows
-    assert growing.cached_decoding and growing.cache_grows and not growing.can_be_stateful
-    assert Heads(2, [Window(4), FirstTokens(2)]).can_be_stateful
+    bounded = Heads(2, [Window(4), Cluster(3, window_size=4), Persistent(2)]).abilities
+    growing = Heads(2, [Window(4), Strided(4)]).abilities
+    assert bounded.stateful and bounded.bounded
+    assert growing.cached and not growing.bounded and not growing.stateful
+    assert Heads(2, [Window(4), FirstTokens(2)]).abilities.stateful
     blocks = SelectedBlocks(1, num_blocks=2, segment_size=4)
-    recent = dataclasses.replace(blocks, memory_length=8)
-    assert Heads(2, [Window(4), blocks]).cache_grows and not blocks.needs_causal_mask
-    assert Heads(2, [Window(4), recent]).can_be_stateful and recent.needs_causal_mask
-    assert not bounded.takes_global_tokens and growing.takes_global_tokens
+    recent = SelectedBlocks(1, num_blocks=2, segment_size=4, memory_length=8)
+    assert not Heads(2, [Window(4), blocks]).abilities.bounded and blocks.abilities.bidirectional
+    assert Heads(2, [Window(4), recent]).abilities.stateful and not recent.abilities.bidirectional
+    assert not bounded.global_tokens and growing.global_tokens

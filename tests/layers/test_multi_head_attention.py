@@ -120,8 +120,8 @@ def test_scores_in_training_count_the_batch_once():
     layer = mixed()
     layer(x, x, training=True, return_attention_scores=True)
     routing = layer.head_groups[1]
-    assert np.sum(routing.member_counts) == 2 * 2 * 2 * 7
-    assert routing.member_batches.numpy() == 1
+    assert np.sum(routing.centroids.member_counts) == 2 * 2 * 2 * 7
+    assert routing.centroids.member_batches.numpy() == 1
     assert len(layer.losses) == 3
 
 

@@ -28,14 +28,14 @@ def vectors(batch=2, length=11, dtype="float64"):
 def heads(**options):
     group = RoutingHeads(2, 3, 4, **{"dtype": "float64", **options})
     group.build((None, 2, None, 6), (None, 2, None, 6))
-    group.load_bias.assign(checks.random(2, 3, seed=9))
+    group.centroids.load_bias.assign(checks.random(2, 3, seed=9))
     return group
 
 
 def statistics(x, group, mask):
     """Computes sums, counts and mean squared distance of members in a loop."""
     x = reference.normalize(x)
-    centroids, load_bias = group.centroids.numpy(), group.load_bias.numpy()
+    centroids, load_bias = group.centroids.centroids.numpy(), group.centroids.load_bias.numpy()
     sums, counts, distances = np.zeros(centroids.shape), np.zeros(load_bias.shape), []
     for b, h, i in np.ndindex(x.shape[:3]):
         if mask is None or mask[b, i]:
@@ -54,9 +54,9 @@ def test_statistics_and_commitment_loss(assignment, float64_losses):
     masks = {"query_mask": query_mask, "key_mask": key_mask}
     group(query, value, key, **masks, training=True)
     of_queries, of_keys = statistics(query, group, query_mask), statistics(key, group, key_mask)
-    np.testing.assert_allclose(group.member_sums, [of_queries[0], of_keys[0]], atol=1e-12)
-    np.testing.assert_array_equal(group.member_counts, [of_queries[1], of_keys[1]])
-    assert group.member_batches.numpy() == 1
+    np.testing.assert_allclose(group.centroids.member_sums, [of_queries[0], of_keys[0]], atol=1e-12)
+    np.testing.assert_array_equal(group.centroids.member_counts, [of_queries[1], of_keys[1]])
+    assert group.centroids.member_batches.numpy() == 1
     (loss,) = group.losses
     np.testing.assert_allclose(loss, 0.3 * (of_queries[2] + of_keys[2]), rtol=1e-12)
 
@@ -64,10 +64,10 @@ def test_statistics_and_commitment_loss(assignment, float64_losses):
     group(value, value, query, **masks, training=True)
     second = statistics(value, group, query_mask), statistics(query, group, key_mask)
     expected = [of_queries[1] + second[0][1], of_keys[1] + second[1][1]]
-    np.testing.assert_array_equal(group.member_counts, expected)
+    np.testing.assert_array_equal(group.centroids.member_counts, expected)
     expected = [of_queries[0] + second[0][0], of_keys[0] + second[1][0]]
-    np.testing.assert_allclose(group.member_sums, expected, atol=1e-12)
-    assert group.member_batches.numpy() == 2
+    np.testing.assert_allclose(group.centroids.member_sums, expected, atol=1e-12)
+    assert group.centroids.member_batches.numpy() == 2
 
 
 def test_statistics_of_shared_queries_and_keys(float64_losses):
@@ -76,8 +76,8 @@ def test_statistics_of_shared_queries_and_keys(float64_losses):
     group = heads(share_qk=True, commitment_weight=0.3)
     group(query, value, query_mask=query_mask, key_mask=key_mask, training=True)
     sums, counts, distance = statistics(query, group, query_mask & key_mask)
-    np.testing.assert_allclose(group.member_sums, [sums], atol=1e-12)
-    np.testing.assert_array_equal(group.member_counts, [counts])
+    np.testing.assert_allclose(group.centroids.member_sums, [sums], atol=1e-12)
+    np.testing.assert_array_equal(group.centroids.member_counts, [counts])
     np.testing.assert_allclose(group.losses[0], 0.3 * distance, rtol=1e-12)
 
 
@@ -101,7 +101,7 @@ def test_the_loss_trains_queries_and_keys_but_not_centroids():
     query, key, value = (tf.Variable(x) for x in vectors())
     group = heads(commitment_weight=0.3)
     with tf.GradientTape() as tape:
-        tape.watch(group.centroids.value)
+        tape.watch(group.centroids.centroids.value)
         group(query, value, key, training=True)
         loss = group.losses[0]
     found = tape.gradient(loss, [query, key, value])
@@ -113,7 +113,7 @@ def test_samples_with_fewer_positions_than_clusters():
     x = checks.random(1, 2, 2, 6)
     group = RoutingHeads(2, 5, 4)
     group(x, x, x, training=True)
-    assert np.all(np.any(group.member_samples, axis=-1))
+    assert np.all(np.any(group.centroids.member_samples, axis=-1))
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "float64"])
@@ -128,11 +128,11 @@ def test_state_is_float32_unless_the_policy_is_float64(dtype):
     assert output.dtype == group.compute_dtype
     assert group.losses[0].dtype == keras.config.floatx()
     # bfloat16 cannot represent 600 exactly.
-    assert np.sum(group.member_counts) == 2 * 2 * 2 * 300
+    assert np.sum(group.centroids.member_counts) == 2 * 2 * 2 * 300
 
 
 def test_centroids_are_initialized_with_normalized_noise():
-    first, same, other = (heads(seed=seed).centroids.numpy() for seed in (1, 1, 2))
+    first, same, other = (heads(seed=seed).centroids.centroids.numpy() for seed in (1, 1, 2))
     np.testing.assert_allclose(np.linalg.norm(first, axis=-1), 1, rtol=1e-6)
     np.testing.assert_array_equal(first, same)
     assert np.all(first != other)
@@ -150,12 +150,12 @@ def test_training_without_the_callback_warns_once():
         warnings.simplefilter("error")
         group(query, value, key, training=True)
         moved = heads()
-        moved.has_centroid_updates = True
+        moved.centroids.has_updates = True
         moved(query, value, key, training=True)
 
 
 def test_causal_clustered_heads_count_the_members_of_queries_alone():
     group = CausalClusteredHeads(2, 3, 4)
-    group.has_centroid_updates = True
+    group.centroids.has_updates = True
     group(*vectors(length=9, dtype="float32"), use_causal_mask=True, training=True)
-    np.testing.assert_array_equal(np.sum(group.member_counts, axis=2), [[2 * 9] * 2])
+    np.testing.assert_array_equal(np.sum(group.centroids.member_counts, axis=2), [[2 * 9] * 2])

@@ -133,7 +133,7 @@ def test_statistics_of_grouped_queries_count_each_key_once():
     heads, x = RoutingHeads(4, 3, 4), checks.random(2, 9, 6)
     MultiHeadAttention([heads], 4, num_key_value_heads=2)(x, x, training=True)
     expected = [[2 * 2 * 9] * 2, [2 * 9] * 2]
-    np.testing.assert_array_equal(np.sum(heads.member_counts, axis=2), expected)
+    np.testing.assert_array_equal(np.sum(heads.centroids.member_counts, axis=2), expected)
 
 
 @pytest.mark.parametrize(

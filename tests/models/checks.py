@@ -48,7 +48,8 @@ def as_if_trained(model, seed=0):
     for weight in model.trainable_variables:
         weight.assign(weight + 0.3 * rng.normal(size=weight.shape))
     for heads in routing_heads(getattr(model, "backbone", model)):
-        heads.load_bias.assign(0.3 * rng.normal(size=heads.load_bias.shape))
+        load_bias = heads.centroids.load_bias
+        load_bias.assign(0.3 * rng.normal(size=load_bias.shape))
     return model
 
 
@@ -57,7 +58,7 @@ def routing_heads(backbone):
         group
         for block in backbone.transformer_blocks
         for group in block.attention.head_groups
-        if isinstance(group, RoutingHeads)
+        if group.centroids is not None
     ]
 
 

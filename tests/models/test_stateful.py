@@ -79,7 +79,7 @@ def test_training_resumes_from_the_state():
     model.train_on_batch(batches[1], TOKENS[:, 8:16])
     assert kept["position"].numpy().tolist() == [32, 16]
     # Statistics of the centroids are collected.
-    assert np.any(checks.routing_heads(model.backbone)[0].member_counts)
+    assert np.any(checks.routing_heads(model.backbone)[0].centroids.member_counts)
     # A batch without "reset_states", such as a validation batch, does not use the state.
     model.test_on_batch(checks.inputs(TOKENS), TOKENS)
     assert kept["position"].numpy().tolist() == [32, 16]
@@ -96,9 +96,9 @@ def test_training_resumes_from_the_state():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"head_groups": [FullHeads(1), LocalHeads(1, 4)]}, "bounded.*Received: FullHeads"),
-        ({"head_groups": [RoutingHeads(2, 2, 4, assignment="balanced")]}, "Received: RoutingHeads"),
-        ({"head_groups": [OF_KEYS]}, "routed_key='previous_query'. Received: LocalRoutingHeads"),
+        ({"head_groups": [FullHeads(1), LocalHeads(1, 4)]}, "bounded.*Received: Everything"),
+        ({"head_groups": [RoutingHeads(2, 2, 4, assignment="balanced")]}, "Received: Cluster"),
+        ({"head_groups": [OF_KEYS]}, "routed_key='previous_query'. Received: Window"),
         ({"max_sequence_length": 24}, "without learned positions.*max_sequence_length=24"),
     ],
 )

@@ -7,7 +7,7 @@ import tensorflow as tf
 from rt_keras import models
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.training import Training
@@ -104,7 +104,7 @@ def test_the_norm_is_that_of_all_gradients_before_they_are_clipped():
 def test_parts_of_a_batch_make_its_step_for_each_reduction(options):
     def make():
         model = make_model(run_eagerly=True)
-        for heads in heads_with_centroids(model):
+        for heads in centroids_inside(model):
             heads.commitment_weight = 1.0
         return model
 

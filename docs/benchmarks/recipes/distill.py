@@ -18,7 +18,7 @@ import rt_keras
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import FullHeads
 from rt_keras.layers.attention_calls import observe_attention
-from rt_keras.layers.centroids import heads_with_centroids
+from rt_keras.layers.centroids import centroids_inside
 from rt_keras.models.adapted.architectures import attention_blocks, attention_layers
 from rt_keras.ops.blocks import repeat_heads
 
@@ -52,7 +52,7 @@ def _step(token_ids, chosen):
             loss += tf.reduce_sum((h - t) ** 2) / tf.reduce_sum(t**2) / len(states)
             loss += tf.reduce_mean(tf.reduce_sum(tf.exp(p) * (p - q), axis=-1)) / len(states)
     optimizer.apply(tape.gradient(loss, trained), trained)
-    if heads_with_centroids(student):
+    if centroids_inside(student):
         centroids.update_centroids()
     return loss
 
@@ -66,7 +66,7 @@ student, teacher = (
 )
 trained = [weight for layer in layers for weight in layer.trainable_variables]
 optimizer, centroids = keras.optimizers.Adam(1e-3), CentroidEMA()
-if heads_with_centroids(student):
+if centroids_inside(student):
     centroids.set_model(student)
 tokens = np.asarray(task.preprocessor.tokenizer(Path(text).read_text()))
 rng = np.random.default_rng(0)

@@ -5,46 +5,79 @@ import tensorflow as tf
 
 from rt_keras.convert.t2t import clusters, local, strided
 from rt_keras.convert.t2t.token_bias import TokenBias
-from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.centroids import Centroids
+from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
-from rt_keras.layers.heads import Heads
-from rt_keras.layers.key_sets import Strided, Window
 from rt_keras.ops.balanced import nearest_members
+from rt_keras.ops.local.cached import local_cache
 from rt_keras.ops.nearest.assign import cluster_statistics
+from rt_keras.ops.strided import strided_cache
 
 
-class RelativeTables:
-    """Mixin of head groups: relative positions from tables shared by all heads.
+class RelativeTables(keras.layers.Layer):
+    """Relative positions from tables shared by all heads: one for the keys, one for the values.
 
-    One table is added to the keys, the other to the values.
+    Args:
+        max_relative_distance: int, largest distance.
+        **kwargs: base layer keyword arguments.
     """
 
-    relative_values = None
+    def __init__(self, max_relative_distance, **kwargs):
+        super().__init__(**kwargs)
+        self.max_relative_distance = positive_int("max_relative_distance", max_relative_distance)
 
-    @property
-    def adds_to_values(self):
-        return self.relative_values is not None or super().adds_to_values
+    def build(self, query_shape, value_shape):
+        self.relative_embeddings = self._add_table("relative_embeddings", query_shape[-1])
+        self.relative_values = self._add_table("relative_values", value_shape[-1])
 
-    def add_relative_embeddings(self, max_relative_distance, depth):
-        def table(name, depth):
-            return self.add_weight(
-                name=name,
-                shape=(1, 2 * max_relative_distance + 1, depth),
-                initializer=keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform"),
+    def _add_table(self, name, depth):
+        return self.add_weight(
+            name=name,
+            shape=(1, 2 * self.max_relative_distance + 1, depth),
+            initializer=keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform"),
+        )
+
+
+class T2THeads(HeadGroup):
+    """Base class of the heads of the authors' code.
+
+    Args:
+        num_heads: int, number of heads in the group.
+        max_relative_distance: int or None, largest relative distance. None disables relative
+            positions. Defaults to None.
+        **kwargs: base layer keyword arguments.
+    """
+
+    def __init__(self, num_heads, max_relative_distance=None, **kwargs):
+        super().__init__(num_heads, **kwargs)
+        self.max_relative_distance = max_relative_distance
+        self.positions = None
+        if max_relative_distance is not None:
+            self.positions = RelativeTables(
+                max_relative_distance, dtype=self.dtype_policy, name="relative_tables"
             )
 
-        self.relative_embeddings = table("relative_embeddings", depth)
-        self.relative_values = table("relative_values", self.value_depth)
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        if self.positions is not None:
+            self.positions.build(query_shape, value_shape or query_shape)
 
     def tables(self):
-        tables = super().tables()
-        if tables:
-            tables["relative_values"] = keras.ops.convert_to_tensor(self.relative_values)
-        return tables
+        """Returns the relative positions as keyword arguments of the ops."""
+        if self.positions is None:
+            return {}
+        return {
+            "relative_embeddings": tf.convert_to_tensor(self.positions.relative_embeddings),
+            "relative_values": tf.convert_to_tensor(self.positions.relative_values),
+        }
+
+    def get_config(self):
+        return {**super().get_config(), "max_relative_distance": self.max_relative_distance}
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2TLocalHeads(RelativeTables, Heads, TokenBias):
+class T2TLocalHeads(TokenBias, T2THeads):
     """Local heads as in the authors' code; see `rt_keras.layers.LocalHeads`.
 
     Relative distances assume that the block of queries is the last in its window, which is not true
@@ -70,34 +103,83 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     TensorShape([1, 2, 10, 8])
     """
 
-    declared = (Window,)
-    # Options that these heads do not have.
-    fixed = {"sliding_window": None, "relative_positions": "learned", "position_biases": True}
-    takes_global_tokens = False
-    groups_queries = False
-    # A chunk is processed position by position.
-    reads_chunks = False
+    def __init__(
+        self,
+        num_heads,
+        block_size,
+        look_back=1,
+        grid=None,
+        key_block_size=None,
+        max_relative_distance=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, max_relative_distance, **kwargs)
+        self.block_size = positive_int("block_size", block_size)
+        self.look_back = tuple(look_back) if isinstance(look_back, list) else look_back
+        self.grid = tuple(grid) if isinstance(grid, list) else grid
+        self.key_block_size = key_block_size
 
     @property
-    def _sizes(self):
-        return {**self.joined_sets[0].blocks, "key_block_size": self.key_block_size}
-
-    def attend(self, *, causal, **arguments):
-        terms = {"token_bias": self.bias_of_keys(causal), **self.tables()}
-        return local.local_attention(causal=causal, **self._sizes, **terms, **arguments)
-
-    def decode_step(self, *, cache, **arguments):
-        output, state = local.local_step(
-            cache=cache["local"], **self.joined_sets[0].blocks, **self.tables(), **arguments
+    def abilities(self):
+        one_size = self.key_block_size in (None, self.block_size)
+        return Abilities(
+            causal=one_size,
+            strictly_causal=True,
+            cached=one_size,
+            bounded=self.grid is None,
+            across=True,
+            linear=self.positions is None,
         )
-        return output, {"local": state}
 
-    def cross_step(self, **arguments):
-        return local.local_cross_step(**self._sizes, **self.tables(), **arguments)
+    def attend(self, inputs, return_logsumexp=False):
+        return local.local_attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            key_block_size=self.key_block_size,
+            token_bias=self.bias_of_keys(inputs.causal),
+            **self._blocks(),
+            **self.tables(),
+            **inputs.sequence_options(),
+        )
+
+    def prefill_cache(self, inputs, max_length):
+        vectors = inputs.key, inputs.value, inputs.count
+        return local_cache(*vectors, max_length=max_length, **self._blocks())
+
+    def attend_step(self, inputs, cache, return_logsumexp=False):
+        return local.local_step(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            cache,
+            inputs.position,
+            count=inputs.count,
+            **self._blocks(),
+            **self.tables(),
+        )
+
+    def attend_across(self, inputs):
+        return local.local_cross_step(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            inputs.position,
+            key_block_size=self.key_block_size,
+            key_mask=inputs.key_mask,
+            **self._blocks(),
+            **self.tables(),
+        )
+
+    def _blocks(self):
+        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
+
+    def get_config(self):
+        return {**super().get_config(), **self._blocks(), "key_block_size": self.key_block_size}
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2TStridedHeads(RelativeTables, Heads):
+class T2TStridedHeads(T2THeads):
     """Strided heads as in the authors' code; see `rt_keras.layers.StridedHeads`.
 
     Masks have no effect, queries attend to the zeros that pad the last stride, and a token bias is
@@ -121,44 +203,107 @@ class T2TStridedHeads(RelativeTables, Heads):
     TensorShape([1, 2, 10, 8])
     """
 
-    declared = (Strided,)
-    # Like the other heads here, these cannot be joined with more keys.
-    takes_global_tokens = False
-    groups_queries = False
+    def __init__(self, num_heads, stride, max_relative_distance=None, **kwargs):
+        super().__init__(num_heads, max_relative_distance, **kwargs)
+        self.stride = positive_int("stride", stride)
 
-    def attend(self, **arguments):
-        return strided.strided_attention(stride=self.stride, **self.tables(), **arguments)
-
-    def decode_step(self, *, cache, **arguments):
-        output, state = strided.strided_step(
-            cache=cache["strided"], stride=self.stride, **self.tables(), **arguments
+    @property
+    def abilities(self):
+        return Abilities(
+            strictly_causal=True, cached=True, bounded=False, linear=self.positions is None
         )
-        return output, {"strided": state}
+
+    def attend(self, inputs, return_logsumexp=False):
+        return strided.strided_attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            stride=self.stride,
+            **self.tables(),
+            **inputs.sequence_options(),
+        )
+
+    def prefill_cache(self, inputs, max_length):
+        return strided_cache(inputs.key, inputs.value, stride=self.stride, max_length=max_length)
+
+    def attend_step(self, inputs, cache, return_logsumexp=False):
+        return strided.strided_step(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            cache,
+            inputs.position,
+            stride=self.stride,
+            count=inputs.count,
+            **self.tables(),
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "stride": self.stride}
 
 
-class ClusterHeads(RelativeTables):
-    """Mixin of clustered head groups.
+class ClusterHeads(TokenBias, T2THeads):
+    """Base class of clustered head groups.
 
-    It precedes a group of `rt_keras.layers` in the list of base classes, and `TokenBias` follows
-    that group. A subclass sets `pick_members`, an op that selects the members of each cluster;
-    `members_by`, the name of the weight that the op reads; `count_by`, that of the number of
-    clusters; and `block_size`, an int: sequences are padded to a multiple of it.
+    A subclass defines `num_clusters`, `member_weights`, the weights that select the members of each
+    cluster, and `pick_members`, an op that selects them.
+
+    Args:
+        num_heads: int, number of heads in the group.
+        window_size: int, number of members of a cluster.
+        block_size: int, sequences are padded to a multiple of this size.
+        share_qk: bool, whether queries are also keys. Defaults to False.
+        max_relative_distance: int or None, largest relative distance. Defaults to None.
+        **kwargs: `token_bias` of `TokenBias`; and base layer keyword arguments.
     """
 
-    def attend(self, *, causal, **arguments):
-        weights = {self.members_by: tf.convert_to_tensor(getattr(self, self.members_by))}
-        sizes = {"window_size": self.window_size, "block_size": self.block_size}
-        sizes["num_clusters"] = getattr(self, self.count_by)
-        terms = {"token_bias": self.bias_of_keys(causal), **self.tables()}
-        given = {"causal": causal, **sizes, **terms, **arguments}
-        return clusters.cluster_attention(self.pick_members, weights, **given)
+    def __init__(
+        self,
+        num_heads,
+        window_size,
+        block_size,
+        share_qk=False,
+        max_relative_distance=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, max_relative_distance, **kwargs)
+        self.window_size = positive_int("window_size", window_size)
+        self.block_size = positive_int("block_size", block_size)
+        self.share_qk = bool(share_qk)
+
+    @property
+    def abilities(self):
+        return Abilities(linear=self.positions is None)
+
+    def attend(self, inputs, return_logsumexp=False):
+        return clusters.cluster_attention(
+            self.pick_members,
+            self.member_weights(),
+            query=inputs.query,
+            key=inputs.key,
+            value=inputs.value,
+            num_clusters=self.num_clusters,
+            window_size=self.window_size,
+            block_size=self.block_size,
+            token_bias=self.bias_of_keys(inputs.causal),
+            **self.tables(),
+            **inputs.sequence_options(shared=True),
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "window_size": self.window_size,
+            "block_size": self.block_size,
+            "share_qk": self.share_qk,
+        }
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2TRoutingHeads(ClusterHeads, CentroidHeads, TokenBias):
+class T2TRoutingHeads(ClusterHeads):
     """Routing heads as in the authors' code, balanced and causal by rank.
 
-    With separate queries and keys, a causal query can see later positions. See `CentroidHeads` for
+    With separate queries and keys, a causal query can see later positions. See `Centroids` for
     how centroids learn.
 
     Args:
@@ -167,8 +312,8 @@ class T2TRoutingHeads(ClusterHeads, CentroidHeads, TokenBias):
         window_size: int, number of members of a cluster.
         block_size: int, sequences are padded to a multiple of this size, which is that of
             the local heads in the same layer.
-        **kwargs: `token_bias` of `TokenBias`; `share_qk`, `max_relative_distance`,
-            `commitment_weight` and `seed` of `CentroidHeads`; and base layer keyword arguments.
+        **kwargs: `token_bias` of `TokenBias`; `share_qk` and `max_relative_distance` of
+            `ClusterHeads`; and base layer keyword arguments.
 
     Source: the code of Roy et al. 2021.
 
@@ -178,25 +323,62 @@ class T2TRoutingHeads(ClusterHeads, CentroidHeads, TokenBias):
     TensorShape([1, 2, 10, 8])
     """
 
-    members_by = "centroids"
-    count_by = "num_clusters"
     pick_members = staticmethod(nearest_members)
 
-    def __init__(self, num_heads, num_clusters, window_size, block_size, **kwargs):
-        super().__init__(num_heads, num_clusters, window_size, **kwargs)
-        self.block_size = positive_int("block_size", block_size)
+    def __init__(
+        self,
+        num_heads,
+        num_clusters,
+        window_size,
+        block_size,
+        commitment_weight=1e-4,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, window_size, block_size, **kwargs)
+        self.num_clusters = num_clusters
+        self.commitment_weight = commitment_weight
+        self.seed = seed
+        self.centroids = T2TCentroids(
+            num_clusters, commitment_weight, seed, dtype=self.dtype_policy, name="centroids"
+        )
 
-    def after_attention(self, *, query, **arguments):
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        self.centroids.build(query_shape, sources=1 if self.share_qk else 2)
+
+    def member_weights(self):
+        return {"centroids": tf.convert_to_tensor(self.centroids.centroids)}
+
+    def clustered_vectors(self, inputs):
+        queries = {"queries": (inputs.query, inputs.query_mask)}
+        return queries if self.share_qk else {**queries, "keys": (inputs.key, inputs.key_mask)}
+
+    def learn(self, inputs):
         # Scaled before normalization, which matters because of its epsilon.
-        super().after_attention(query=query * query.shape[-1] ** -0.5, **arguments)
+        scaled = inputs._replace(query=inputs.query * inputs.query.shape[-1] ** -0.5)
+        self.centroids.learn(*self.clustered_vectors(scaled).values())
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "commitment_weight": self.commitment_weight,
+            "seed": self.seed,
+        }
+
+
+class T2TCentroids(Centroids):
+    """Centroids with the statistics and the loss of the authors' code."""
 
     def statistics(self, vectors, clusters, mask):
         sums, _ = cluster_statistics(vectors, clusters, self.num_clusters, mask)
         return sums, mixed_counts(clusters, self.num_clusters, mask)
 
-    def commitment_loss(self, distance, depth):
+    def commitment_loss(self, distance):
         # This is also a mean over the depth, and shared vectors count twice.
-        return super().commitment_loss(distance, depth) * (2 if self.share_qk else 1) / depth
+        sources, *_, depth = self.member_sums.shape
+        return super().commitment_loss(distance) * (2 if sources == 1 else 1) / depth
 
 
 def mixed_counts(clusters, num_clusters, mask=None):
@@ -239,7 +421,7 @@ class T2TClusterStridedHeads(T2TRoutingHeads):
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2THashedHeads(ClusterHeads, TokenBias):
+class T2THashedHeads(ClusterHeads):
     """Heads whose queries attend to the first keys in their hash bucket, causal by rank in it.
 
     The random projections of the hash are not trained.
@@ -271,34 +453,25 @@ class T2THashedHeads(ClusterHeads, TokenBias):
     TensorShape([1, 2, 10, 8])
     """
 
-    members_by = "projections"
-    count_by = "num_buckets"
-
-    def __init__(
-        self,
-        num_heads,
-        num_buckets,
-        window_size,
-        block_size,
-        share_qk=False,
-        max_relative_distance=None,
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(num_heads, max_relative_distance, **kwargs)
+    def __init__(self, num_heads, num_buckets, window_size, block_size, seed=None, **kwargs):
+        super().__init__(num_heads, window_size, block_size, **kwargs)
         if positive_int("num_buckets", num_buckets) < 2:
             raise ValueError(f"num_buckets must be at least 2. Received: {num_buckets}")
-        self.num_buckets = num_buckets
-        self.window_size = positive_int("window_size", window_size)
-        self.block_size = positive_int("block_size", block_size)
-        self.share_qk = bool(share_qk)
+        self.num_clusters = self.num_buckets = num_buckets
         self.seed = seed
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         initializer = keras.initializers.Orthogonal(seed=self.seed)
         bits = self.num_buckets.bit_length() - 1
-        self.add_constant("projections", bits, query_shape[-1], initializer=initializer)
+        shape = bits, query_shape[-1]
+        self.projections = self.add_constant("projections", *shape, initializer=initializer)
+
+    def member_weights(self):
+        return {"projections": tf.convert_to_tensor(self.projections)}
 
     def pick_members(self, *arguments):
         return clusters.bucket_members(self.num_buckets, *arguments)
+
+    def get_config(self):
+        return {**super().get_config(), "num_buckets": self.num_buckets, "seed": self.seed}

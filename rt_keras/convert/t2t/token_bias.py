@@ -43,17 +43,14 @@ def token_bias_of(encoder=None, decoder=None):
 
 
 class TokenBias(HeadGroup):
-    """Last base class of the head groups with a token bias.
-
-    It follows the group of `rt_keras.layers`, so that its weight comes right after those of
-    `HeadGroup`: weight files number the weights.
+    """First base class of the head groups with a token bias.
 
     Args:
-        *args: arguments of `HeadGroup`.
+        *args: arguments of the next base class.
         token_bias: None, "fixed" or "trainable". None ignores the bias of `token_bias_of`.
             Otherwise it is multiplied by a fixed or trainable scalar weight, initially 1, and added
             to the logits of each key. Defaults to None.
-        **kwargs: keyword arguments of `HeadGroup`.
+        **kwargs: keyword arguments of the next base class.
 
     Raises:
         ValueError: if `token_bias` is unknown.
@@ -81,3 +78,6 @@ class TokenBias(HeadGroup):
             return None
         weight = keras.ops.cast(self.token_bias_weight, self.compute_dtype)
         return weight * keras.ops.cast(bias, weight.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "token_bias": self.token_bias}

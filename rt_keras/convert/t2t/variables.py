@@ -213,15 +213,18 @@ def _head_group(group, scope):
         outer, inner = f"{scope}/{name}", f"{scope}/{name}/{name}"
     if isinstance(group, TokenBias) and group.token_bias_weight is not None:
         yield _as_is(group.token_bias_weight, f"{outer}/token_bias_weight")
-    if group.relative_embeddings is not None:
+    if group.positions is not None:
         # That code orders distances from furthest before to furthest after; here it is the reverse.
-        tables = {"keys": group.relative_embeddings, "values": group.relative_values}
+        tables = {
+            "keys": group.positions.relative_embeddings,
+            "values": group.positions.relative_values,
+        }
         for name, variable in tables.items():
             names = (f"{inner}/relative_positions_{name}/embeddings",)
             yield variable, names, lambda x: x[None, ::-1]
     if isinstance(group, t2t.T2THashedHeads):
         yield _as_is(group.projections, f"{inner}/projection_tensors")
-    if group.has_centroids:
-        yield _as_is(group.centroids, f"{inner}/means")
-        yield _as_is(group.average_counts, f"{inner}/ema_count")
-        yield _as_is(group.average_sums, f"{inner}/ema_means")
+    if group.centroids is not None:
+        yield _as_is(group.centroids.centroids, f"{inner}/means")
+        yield _as_is(group.centroids.average_counts, f"{inner}/ema_count")
+        yield _as_is(group.centroids.average_sums, f"{inner}/ema_means")

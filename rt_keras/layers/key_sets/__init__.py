@@ -10,7 +10,7 @@ from rt_keras.layers.key_sets.remembered import Remembered
 from rt_keras.layers.key_sets.routed_blocks import RoutedBlocks
 from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
 from rt_keras.layers.key_sets.strided import Strided
-from rt_keras.layers.key_sets.window import Window
+from rt_keras.layers.key_sets.window import LastKeys, Window
 
 __all__ = [
     "BlockAndCentroids",
@@ -18,6 +18,7 @@ __all__ = [
     "Everything",
     "FirstTokens",
     "KeySet",
+    "LastKeys",
     "Persistent",
     "Remembered",
     "RoutedBlocks",

@@ -1,13 +1,10 @@
 """Base class of sets of keys that rotary embeddings can place at one distance."""
 
-import dataclasses
-
-from rt_keras.keys import NOT_NEGATIVE, key
-from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.layers.head_options import positive_int_or_none
+from rt_keras.layers.key_sets.key_set import KeySet
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class AtDistance(ByOps):
+class AtDistance(KeySet):
     """Base class of sets whose keys can all have the same distance from a query.
 
     With R_p the rotation of rotary embeddings at position p, and D the `rotary_distance`,
@@ -24,25 +21,23 @@ class AtDistance(ByOps):
     Efficient Context Memory, section 3.3.
     """
 
-    rotary_distance: int | None = key(
-        None, "distance of all keys for rotary embeddings, null for their own", NOT_NEGATIVE
-    )
+    def __init__(self, rotary_distance=None, **kwargs):
+        super().__init__(**kwargs)
+        self.rotary_distance = positive_int_or_none("rotary_distance", rotary_distance, least=0)
 
-    def build(self, heads, depth, value_depth):
-        if self.rotary_distance is not None and heads.rotated_at is None:
+    def check_rotation(self, rotated_at):
+        if self.rotary_distance is not None and rotated_at is None:
             raise ValueError(
                 f"{type(self).__name__} with a rotary_distance requires a layer with a "
                 f"rotary_embedding. Received: rotary_distance={self.rotary_distance}"
             )
 
-    def at_distance(self, heads, chunk):
-        """Returns a chunk whose queries and keys have the distance of the set."""
+    def at_distance(self, inputs):
+        """Returns the queries and keys at the distance of the set."""
         if self.rotary_distance is None:
-            return chunk
-        return chunk._replace(
-            query=heads.rotated_at(chunk.query, chunk.position, self.rotary_distance),
-            key=heads.rotated_at(chunk.keys, chunk.position, 0),
-        )
+            return inputs.query, inputs.keys
+        query = inputs.rotate(inputs.query, inputs.position, self.rotary_distance)
+        return query, inputs.rotate(inputs.keys, inputs.position, 0)
 
-    def _inputs(self, heads, chunk):
-        return super()._inputs(heads, self.at_distance(heads, chunk))
+    def get_config(self):
+        return {**super().get_config(), "rotary_distance": self.rotary_distance}

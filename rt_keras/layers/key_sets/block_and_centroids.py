@@ -1,12 +1,12 @@
 """The set of the keys in a query's block, and of earlier keys with its centroid's weights."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
-from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.centroids import Centroids
+from rt_keras.layers.head_options import positive_int
+from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.causal_clustered import (
     causal_clustered_attention,
@@ -16,18 +16,18 @@ from rt_keras.ops.causal_clustered import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
-class BlockAndCentroids(ByOps):
+class BlockAndCentroids(KeySet):
     """The keys of a query's own block, and all earlier keys with the weights of its centroid.
 
-    See `rt_keras.ops.causal_clustered_attention` for the equation. The fields are the arguments of
-    `rt_keras.layers.CausalClusteredHeads`. The cache does not grow with the sequence.
+    See `rt_keras.ops.causal_clustered_attention` for the equation. The cache does not grow with the
+    sequence.
 
     Args:
         num_clusters: int, number of centroids per head. Defaults to 100.
         block_size: int, number of positions in a block. Defaults to 128.
         commitment_weight: float, weight of the commitment loss. Defaults to 0.0001.
         seed: int or None, seed of the initial centroids. Defaults to None.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a value is out of range.
@@ -40,46 +40,67 @@ class BlockAndCentroids(ByOps):
     TensorShape([1, 2, 20, 8])
     """
 
-    name = "causal_clustered"
-    needs_causal_mask = True
-    joins = False
-    groups_queries = False
-    # Centroids represent queries.
-    clusters_queries_alone = True
-    step_op = staticmethod(causal_clustered_step)
+    state_name = "causal_clustered"
+    abilities = Abilities(bidirectional=False, strictly_causal=True, cached=True)
 
-    num_clusters: int = key(100, "centroids per head", AT_LEAST_1)
-    block_size: int = key(128, "positions per block", AT_LEAST_1)
-    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
-    seed: int | None = None
+    def __init__(
+        self, num_clusters=100, block_size=128, commitment_weight=1e-4, seed=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.num_clusters = num_clusters
+        self.block_size = positive_int("block_size", block_size)
+        self.commitment_weight = commitment_weight
+        self.seed = seed
+        self.centroids = Centroids(num_clusters, commitment_weight, seed, name="centroids")
 
-    def build(self, heads, depth, value_depth):
-        heads.build_centroids(depth)
+    def build(self, query_shape, value_shape):
+        # Centroids represent queries.
+        self.centroids.build(query_shape, sources=1)
+        super().build(query_shape, value_shape)
 
-    def attend(self, heads, chunk, joins):
-        options = {**chunk.of_sequence, **self.op_options(heads, joins)}
+    def attend(self, inputs, return_logsumexp):
+        options = inputs.sequence_options()
         # The op is always causal.
         del options["causal"]
-        return causal_clustered_attention(*self._inputs(heads, chunk), **options)
+        return causal_clustered_attention(*self._vectors(inputs), **self._options(), **options)
 
-    def prefill_state(self, heads, chunk, max_length):
-        _, key, value = self._inputs(heads, chunk)
+    def prefill_state(self, inputs, max_length):
+        _, key, value = self._vectors(inputs)
         return causal_clustered_cache(
             key,
             value,
-            tf.convert_to_tensor(heads.centroids),
-            chunk.count,
+            tf.convert_to_tensor(self.centroids.centroids),
+            inputs.count,
             block_size=self.block_size,
             max_length=max_length,
         )
 
-    def op_options(self, heads, joins):
+    def attend_step(self, inputs, state, return_logsumexp):
+        vectors, options = self._vectors(inputs), self._options()
+        return causal_clustered_step(
+            *vectors, state, inputs.position, count=inputs.count, **options
+        )
+
+    def _vectors(self, inputs):
+        """Returns queries, keys and values, which are repeated for each query head."""
+        heads = inputs.query.shape[1]
+        return inputs.query, *(repeat_heads(x, heads) for x in (inputs.keys, inputs.value))
+
+    def _options(self):
         return {
-            "centroids": tf.convert_to_tensor(heads.centroids),
-            "load_bias": tf.convert_to_tensor(heads.load_bias),
+            "centroids": tf.convert_to_tensor(self.centroids.centroids),
+            "load_bias": tf.convert_to_tensor(self.centroids.load_bias),
             "block_size": self.block_size,
         }
 
-    def _inputs(self, heads, chunk):
-        # Keys and values are repeated for each query head.
-        return chunk.query, *(repeat_heads(x, heads.num_heads) for x in (chunk.keys, chunk.value))
+    def clustered_vectors(self, inputs):
+        return {"queries": (inputs.query, inputs.query_mask)}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "block_size": self.block_size,
+            "commitment_weight": self.commitment_weight,
+            "seed": self.seed,
+        }

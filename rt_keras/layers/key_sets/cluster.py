@@ -1,15 +1,16 @@
 """The set of the keys in a query's cluster."""
 
-import dataclasses
 import functools
 
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
-from rt_keras.layers.key_sets.by_ops import ByOps
-from rt_keras.layers.key_sets.key_set import in_union
-from rt_keras.layers.key_sets.window import Window, window_among
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.centroids import Centroids
+from rt_keras.layers.head_options import one_of, positive_int, positive_int_or_none, true_or_false
+from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.key_sets.window import window_among
+from rt_keras.layers.relative_positions import make_relative_positions
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import size
 from rt_keras.ops.convolution import causal_convolution, last_vectors
@@ -19,14 +20,13 @@ from rt_keras.ops.nearest.rings import nearest_cache, nearest_chunk, nearest_ste
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
-class Cluster(ByOps):
+class Cluster(KeySet):
     """The last keys of a query's cluster, found by online k-means, at any distance.
 
     See `rt_keras.ops.nearest_attention` and, for `assignment` "balanced",
-    `rt_keras.ops.balanced_attention` for the equations. The fields are arguments of
-    `rt_keras.layers.RoutingHeads` and `rt_keras.layers.LocalRoutingHeads`; the latter explains
-    them. See `rt_keras.layers.CentroidHeads` for how centroids learn.
+    `rt_keras.ops.balanced_attention` for the equations. `rt_keras.layers.RoutingHeads` and
+    `rt_keras.layers.LocalRoutingHeads` explain the arguments, and
+    `rt_keras.layers.centroids.Centroids` how centroids learn.
 
     With `routed_key` "key", the set leaves out the keys of a `Window` in the same union.
 
@@ -46,7 +46,7 @@ class Cluster(ByOps):
         max_relative_distance: int or None, largest distance of the relative positions. None
             disables them. Defaults to None.
         scaled: bool, whether heads learn a scale and a bias of the logits. Defaults to True.
-        window: the `Window` whose keys are left out; set by the union.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a value is out of range, or values are incompatible.
@@ -61,31 +61,44 @@ class Cluster(ByOps):
     TensorShape([1, 2, 10, 8])
     """
 
-    name = "routed"
-    chunk_op, step_op = map(staticmethod, (nearest_chunk, nearest_step))
+    state_name = "routed"
+    # Block size and look-back of the window of the union whose keys are left out.
+    window = None
 
-    num_clusters: int = key(dataclasses.MISSING, "clusters per head", AT_LEAST_1)
-    window_size: int = key(
-        dataclasses.MISSING, "members of its cluster that a query attends to", AT_LEAST_1
-    )
-    routed_key: str = key("previous_query", "vector used as a position's key", one_of(*ROUTED_KEYS))
-    num_probes: int = key(1, "nearest clusters that a query attends to", AT_LEAST_1)
-    use_query_key_norm: bool = key(True, "whether logits use normalized queries and keys")
-    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
-    seed: int | None = None
-    kernel_size: int | None = key(
-        None, "positions per routed query; null for 4, or 1 with routed_key key", AT_LEAST_1
-    )
-    assignment: str = key("nearest", "assignment to clusters", one_of("nearest", "balanced"))
-    max_relative_distance: int | None = key(
-        None, "largest distance of the relative positions, null for none", AT_LEAST_1
-    )
-    # Whether heads learn a scale and a bias of the logits.
-    scaled: bool = True
-    # The window whose keys are left out.
-    window: Window | None = in_union()
+    def __init__(
+        self,
+        num_clusters,
+        window_size,
+        routed_key="previous_query",
+        num_probes=1,
+        use_query_key_norm=True,
+        commitment_weight=1e-4,
+        seed=None,
+        kernel_size=None,
+        assignment="nearest",
+        max_relative_distance=None,
+        scaled=True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_clusters = num_clusters
+        self.window_size = positive_int("window_size", window_size)
+        self.routed_key = one_of("routed_key", routed_key, *ROUTED_KEYS)
+        self.num_probes = positive_int("num_probes", num_probes)
+        self.use_query_key_norm = true_or_false("use_query_key_norm", use_query_key_norm)
+        self.commitment_weight = commitment_weight
+        self.seed = seed
+        self.kernel_size = positive_int_or_none("kernel_size", kernel_size)
+        if kernel_size is None:
+            self.kernel_size = 4 if self.shifts_keys else 1
+        self.assignment = one_of("assignment", assignment, "nearest", "balanced")
+        self.max_relative_distance = max_relative_distance
+        self.scaled = true_or_false("scaled", scaled)
+        self._check_combinations()
+        self.positions = make_relative_positions(max_relative_distance)
+        self.centroids = Centroids(num_clusters, commitment_weight, seed, name="centroids")
 
-    def check(self):
+    def _check_combinations(self):
         nearest = self.assignment == "nearest"
         if self.num_probes > (self.num_clusters if nearest else 1):
             raise ValueError(
@@ -103,8 +116,6 @@ class Cluster(ByOps):
                 "routed_key must be 'key' unless assignment is 'nearest'. Received: "
                 f"assignment={self.assignment!r}, routed_key={self.routed_key!r}"
             )
-        if self.kernel_size is None:
-            object.__setattr__(self, "kernel_size", 4 if self.shifts_keys else 1)
         if self.kernel_size > 1 and not self.shifts_keys:
             raise ValueError(
                 "kernel_size must be 1 unless routed_key is 'previous_query'. Received: "
@@ -113,192 +124,223 @@ class Cluster(ByOps):
 
     @property
     def shifts_keys(self):
-        """Returns whether the routed key of a position is the query of the previous position."""
+        """Whether the routed key of a position is the query of the previous position."""
         return self.routed_key == "previous_query"
 
-    # Routed keys are then queries.
-    clusters_queries_alone = shifts_keys
-
     @property
-    def has_query_key_norm(self):
-        """Returns whether logits use layer-normalized queries and keys."""
-        return self.use_query_key_norm
+    def abilities(self):
+        nearest = self.assignment == "nearest"
+        return Abilities(
+            strictly_causal=nearest,
+            cached=nearest,
+            # Only a step leaves out the keys of a window.
+            chunks=nearest and self.window is None,
+            documents=nearest and self.window is None,
+            grouped=nearest,
+            joined=nearest,
+            global_tokens=nearest,
+            normalized=self.use_query_key_norm,
+        )
 
-    @property
-    def strictly_causal(self):
-        """Returns whether the assignment is "nearest". With "balanced", later positions matter."""
-        return self.assignment == "nearest"
-
-    cached_decoding = groups_queries = joins = strictly_causal
-
-    @property
-    def separates_documents(self):
-        """Returns whether keys are found by their clusters alone."""
-        return self.strictly_causal and self.window is None
-
-    @property
-    def reads_chunks(self):
-        """Returns whether the set can be merged and leaves out no window, which only a step can."""
-        return self.joins and self.window is None
-
-    def beside(self, others):
+    def join(self, others, share_qk):
+        # With routed keys of other positions, the centroids learn from queries alone.
+        self.sources = 1 if share_qk or self.shifts_keys else 2
         window = None if self.shifts_keys else window_among(others)
-        if window is not None and window.sliding_window is not None:
+        if window is None:
+            return
+        if window.sliding_window is not None:
             raise ValueError(
                 "sliding_window must be None with a Cluster of routed_key='key', which leaves "
                 f"out whole blocks. Received: sliding_window={window.sliding_window}"
             )
-        return dataclasses.replace(self, window=window)
+        self.window = window.block_size, window.look_back
+        self.furthest_left_out = window.furthest
 
     def keys_read(self, causal):
         return self.num_probes * self.window_size if self.assignment == "nearest" else None
 
-    def build(self, heads, depth, value_depth):
-        heads.build_centroids(depth)
+    def build(self, query_shape, value_shape):
+        batch, heads, length, depth = query_shape
+        with_centroids = value_shape[1] if self.abilities.grouped else heads
+        self.centroids.build((batch, with_centroids, length, depth), self.sources)
+        self.routed_scale = self.routed_bias = self.routed_kernel = None
         if self.scaled:
-            heads.add_head_weight("routed_scale", initializer="ones")
-            heads.add_head_weight("routed_bias")
-        add_routed_kernel(heads, self.kernel_size, depth, heads.seed_generator)
+            self.routed_scale = self.add_weight((heads,), "ones", name="routed_scale")
+            self.routed_bias = self.add_weight((heads,), "zeros", name="routed_bias")
+        if self.kernel_size > 1:
+            self.routed_kernel = self.add_weight(
+                (heads, self.kernel_size, depth),
+                functools.partial(almost_identity, seed=self.centroids.seed_generator),
+                name="routed_kernel",
+            )
+        super().build(query_shape, value_shape)
 
-    def attend(self, heads, chunk, joins):
-        # Queries that are also keys are sorted only once if keys have no separate mask.
-        options = {**chunk.of_sequence, "key_mask": chunk.key_mask, "window_size": self.window_size}
+    def attend(self, inputs, return_logsumexp):
         if self.assignment == "balanced":
-            inputs = chunk.query, chunk.key, chunk.value, heads.centroids
-            table = self.relative_embeddings(heads)
-            return balanced_attention(*inputs, relative_embeddings=table, **options)
-        window = self.window
-        found = nearest_attention(
-            self.routed_query(heads, chunk.query, chunk.query_mask, documents=chunk.documents),
-            None if self.shifts_keys else chunk.key,
-            chunk.value,
+            return self._attend_balanced(inputs)
+        block_size, look_back = self.window or (None, 1)
+        result = nearest_attention(
+            self.routed_query(inputs),
+            None if self.shifts_keys else inputs.key,
+            inputs.value,
+            window_size=self.window_size,
             routed_key=self.routed_key,
-            block_size=None if window is None else window.block_size,
-            look_back=1 if window is None else window.look_back,
-            **self.op_options(heads, joins),
-            **options,
+            block_size=block_size,
+            look_back=look_back,
+            return_logsumexp=return_logsumexp,
+            **self._options(),
+            **inputs.sequence_options(shared=True),
         )
-        return self._biased(heads, found, joins)
+        return self.add_bias(result) if return_logsumexp else result
 
-    def routed_query(self, heads, query, query_mask=None, state=None, documents=None):
+    def _attend_balanced(self, inputs):
+        return balanced_attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            self.centroids.centroids,
+            window_size=self.window_size,
+            relative_embeddings=self.position_table(),
+            **inputs.sequence_options(shared=True),
+        )
+
+    def routed_query(self, inputs, last_queries=None):
         """Returns the queries used for routing, before normalization: convolved or unchanged.
 
         Args:
-            heads: the head group.
-            query: `[batch, heads, length, depth]`.
-            query_mask: bool `[batch, length]`, False for padding; or None.
-            state: the state of the set before these queries; or None.
-            documents: int `[batch, length]`, documents in a row; or None.
-
-        Returns:
-            A tensor like `query`.
+            inputs: `AttentionInputs`.
+            last_queries: `[batch, heads, kernel_size - 1, depth]`, the queries before; or None.
         """
         if self.kernel_size == 1:
-            return query
-        kernel, before = tf.convert_to_tensor(heads.routed_kernel), (state or {}).get("asked")
-        options = {"mask": query_mask, "before": before, "documents": documents}
-        return causal_convolution(query, kernel, **options)
+            return inputs.query
+        return causal_convolution(
+            inputs.query,
+            tf.convert_to_tensor(self.routed_kernel),
+            mask=inputs.query_mask,
+            before=last_queries,
+            documents=inputs.documents,
+        )
 
-    def prefill_state(self, heads, chunk, max_length):
-        window = self.window
+    def prefill_state(self, inputs, max_length):
         # Members in the window become visible in the cluster after they leave the window.
-        more = 0 if window is None else (window.look_back + 1) * window.block_size
-        routed = self.routed_query(heads, chunk.query)
+        block_size, look_back = self.window or (0, 0)
         state = nearest_cache(
-            routed if self.shifts_keys else chunk.keys,
-            chunk.value,
-            count=chunk.count,
-            window_size=self.window_size + more,
+            self.routed_query(inputs) if self.shifts_keys else inputs.keys,
+            inputs.value,
+            count=inputs.count,
+            window_size=self.window_size + (look_back + 1) * block_size,
             max_length=max_length,
             routed_key=self.routed_key,
-            keep_positions=window is not None or self.max_relative_distance is not None,
-            **self.routing(heads),
+            keep_positions=self.window is not None or self.max_relative_distance is not None,
+            **self.routing(),
         )
         if self.kernel_size > 1:
-            state["asked"] = last_vectors(chunk.query, chunk.count, self.kernel_size - 1)
+            state["asked"] = last_vectors(inputs.query, inputs.count, self.kernel_size - 1)
         return state
 
-    def decode_step(self, heads, chunk, states, joins):
-        border, window = None, self.window
-        if window is not None:
-            border = (chunk.position // window.block_size - window.look_back) * window.block_size
-        options = {"before": border, "window_size": self.window_size}
-        return self._read_by(self.step_op, heads, chunk, states, joins, options)
+    def attend_chunk(self, inputs, state, return_logsumexp):
+        result, after = nearest_chunk(
+            self.routed_query(inputs, state.get("asked")),
+            inputs.key,
+            inputs.value,
+            state,
+            inputs.position,
+            return_logsumexp=return_logsumexp,
+            **self._options(),
+            **inputs.chunk_options(),
+        )
+        result = self.add_bias(result) if return_logsumexp else result
+        return result, self._with_last_queries(after, inputs, state)
 
-    def _read_by(self, op, heads, chunk, states, joins, options):
-        state = states[self.name]
-        routed = chunk._replace(query=self.routed_query(heads, chunk.query, state=state))
-        found, after = super()._read_by(op, heads, routed, states, joins, options)
-        return self._biased(heads, found, joins), after | self._asked(state, chunk)
+    def attend_step(self, inputs, state, return_logsumexp):
+        border = None
+        if self.window is not None:
+            block_size, look_back = self.window
+            border = (inputs.position // block_size - look_back) * block_size
+        result, after = nearest_step(
+            self.routed_query(inputs, state.get("asked")),
+            inputs.key,
+            inputs.value,
+            state,
+            inputs.position,
+            before=border,
+            window_size=self.window_size,
+            count=inputs.count,
+            return_logsumexp=return_logsumexp,
+            **self._options(),
+        )
+        result = self.add_bias(result) if return_logsumexp else result
+        return result, self._with_last_queries(after, inputs, state)
 
-    def _inputs(self, heads, chunk):
-        # The ops normalize queries that are also keys only once.
-        return chunk.query, chunk.key, chunk.value
-
-    def _asked(self, state, chunk):
-        """Returns the last queries, which the convolution of the next queries needs."""
+    def _with_last_queries(self, after, inputs, state):
+        """Adds the last queries, which the convolution of the next queries needs, to the state."""
         if self.kernel_size == 1:
-            return {}
-        asked, query = state["asked"], chunk.query
-        count = size(query, 2) if chunk.count is None else chunk.count
-        return {"asked": last_vectors(query, count, self.kernel_size - 1, before=asked)}
+            return after
+        count = size(inputs.query, 2) if inputs.count is None else inputs.count
+        before = state["asked"]
+        last = last_vectors(inputs.query, count, self.kernel_size - 1, before=before)
+        return {**after, "asked": last}
 
-    def routing(self, heads):
-        """Returns what determines clusters and logits; see `rt_keras.ops.nearest.assign`."""
+    def routing(self):
+        """Returns the routing arguments of the ops; see `rt_keras.ops.nearest_attention`."""
         return {
-            "centroids": tf.convert_to_tensor(heads.centroids),
-            "load_bias": tf.convert_to_tensor(heads.load_bias),
+            "centroids": tf.convert_to_tensor(self.centroids.centroids),
+            "load_bias": tf.convert_to_tensor(self.centroids.load_bias),
             "num_probes": self.num_probes,
             "use_query_key_norm": self.use_query_key_norm,
-            "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
+            "scale": tf.convert_to_tensor(self.routed_scale) if self.scaled else None,
         }
 
-    def op_options(self, heads, joins):
-        table = self.relative_embeddings(heads)
-        return {**self.routing(heads), "relative_embeddings": table, "return_logsumexp": joins}
+    def _options(self):
+        return {**self.routing(), "relative_embeddings": self.position_table()}
 
-    def _biased(self, heads, found, joins):
-        """Adds the bias to the logsumexp. Without other sets, the bias has no effect."""
-        if not (joins and self.scaled):
-            return found
-        return biased(found, heads.routed_bias)
+    def add_bias(self, result):
+        """Adds the bias to the logsumexp. Without other sets, it would have no effect."""
+        return add_bias(result, self.routed_bias) if self.scaled else result
 
-    def described(self):
-        return f" of assignment {self.assignment!r}"
+    def clustered_vectors(self, inputs):
+        queries = self.routed_query(inputs), inputs.query_mask
+        if self.sources == 1:
+            return {"queries": queries}
+        return {"queries": queries, "keys": (inputs.key, inputs.key_mask)}
+
+    def describe(self):
+        return f"{super().describe()} of assignment {self.assignment!r}"
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "window_size": self.window_size,
+            "routed_key": self.routed_key,
+            "num_probes": self.num_probes,
+            "use_query_key_norm": self.use_query_key_norm,
+            "commitment_weight": self.commitment_weight,
+            "seed": self.seed,
+            "kernel_size": self.kernel_size,
+            "assignment": self.assignment,
+            "max_relative_distance": self.max_relative_distance,
+            "scaled": self.scaled,
+        }
 
 
-def biased(found, bias):
+def add_bias(result, bias):
     """Adds a bias of each head to the logits, given an output and its logsumexp.
 
     Args:
-        found: pair of `[batch, heads, length, value_depth]` and `[batch, heads, length]`.
+        result: pair of `[batch, heads, length, value_depth]` and `[batch, heads, length]`.
         bias: `[heads]`.
 
     Returns:
         The output and the new logsumexp.
     """
-    output, logsumexp = found
+    output, logsumexp = result
     return output, logsumexp + tf.cast(bias, logsumexp.dtype)[:, None]
 
 
-def add_routed_kernel(heads, kernel_size, depth, seed=None):
-    """Adds the kernel that convolves routed queries to the heads, or None if it has one position.
-
-    Args:
-        heads: the head group, whose attribute `routed_kernel` is set.
-        kernel_size: int, number of positions.
-        depth: int, depth of the queries.
-        seed: int or `keras.random.SeedGenerator` of the initial noise. Defaults to None.
-    """
-    heads.routed_kernel = None
-    if kernel_size > 1:
-        initializer = functools.partial(_almost_identity, seed=seed)
-        heads.add_head_weight("routed_kernel", kernel_size, depth, initializer=initializer)
-
-
-def _almost_identity(shape, dtype=None, seed=None):
+def almost_identity(shape, dtype=None, seed=None):
     """Initializes a kernel close to the identity, with noise for the previous positions."""
     heads, width, depth = shape
     ones = keras.ops.ones([heads, 1, depth], dtype)
     noise = keras.random.normal([heads, width - 1, depth], stddev=0.1, dtype=dtype, seed=seed)
-    return keras.ops.concatenate([ones, noise], axis=1)
+    return keras.ops.concatenate([ones, noise], axis=1)  # [heads, width, depth]

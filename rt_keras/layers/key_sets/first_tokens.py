@@ -1,19 +1,17 @@
 """The set of the first keys of a sequence, the attention sinks."""
 
-import dataclasses
-
 import keras
 
-from rt_keras.keys import AT_LEAST_1, key
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.key_sets.at_distance import AtDistance
 from rt_keras.layers.key_sets.everything import Everything
-from rt_keras.layers.key_sets.key_set import in_union
-from rt_keras.layers.key_sets.window import Window, window_among
+from rt_keras.layers.key_sets.key_set import only_output
+from rt_keras.layers.key_sets.window import window_among
 from rt_keras.ops.first_tokens import first_tokens_attention, first_tokens_cache, first_tokens_chunk
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
 class FirstTokens(AtDistance):
     """The attention sinks: the keys of the first tokens of a sequence.
 
@@ -27,7 +25,7 @@ class FirstTokens(AtDistance):
         rotary_distance: int or None, distance between a query and the keys of the set for rotary
             embeddings; see `rt_keras.layers.key_sets.at_distance`. None for their own distances.
             Defaults to None.
-        covered: sets whose keys are left out; set by the union.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if `num_first_tokens` is out of range, there is no other set, or another set
@@ -43,43 +41,66 @@ class FirstTokens(AtDistance):
     TensorShape([1, 2, 20, 8])
     """
 
-    name = "first"
-    reads_chunks = True
-    always_with_logsumexp = True
-    attention_op, chunk_op, step_op = map(
-        staticmethod, (first_tokens_attention, first_tokens_chunk, first_tokens_chunk)
+    state_name = "first"
+    abilities = Abilities(
+        strictly_causal=True,
+        cached=True,
+        chunks=True,
+        grouped=True,
+        joined=True,
+        global_tokens=True,
     )
+    # Functions that tell whether other sets of the union have a key, which is then left out.
+    outside = ()
 
-    num_first_tokens: int = key(
-        dataclasses.MISSING, "first tokens that every query attends to", AT_LEAST_1
-    )
-    # The sets whose keys are left out.
-    covered: tuple | None = in_union()
+    def __init__(self, num_first_tokens, *, rotary_distance=None, **kwargs):
+        super().__init__(rotary_distance, **kwargs)
+        self.num_first_tokens = positive_int("num_first_tokens", num_first_tokens)
 
-    def beside(self, others):
+    def join(self, others, share_qk):
         if not others or any(isinstance(x, Everything) for x in others):
             raise ValueError(
                 "FirstTokens needs another set of keys, which must not be Everything. Received: "
                 f"{', '.join(map(repr, others)) or 'none'}"
             )
-        window_among(others)
-        covered = tuple(x for x in others if hasattr(x, "covers"))
-        return dataclasses.replace(self, covered=covered)
-
-    @property
-    def furthest_left_out(self):
-        return max((x.furthest for x in self.covered or () if isinstance(x, Window)), default=None)
+        window = window_among(others)
+        self.furthest_left_out = None if window is None else window.furthest
+        self.outside = tuple(x.covers for x in others if hasattr(x, "covers"))
 
     def keys_read(self, causal):
         return self.num_first_tokens
 
-    def attend(self, heads, chunk, joins):
-        return super().attend(heads, chunk, joins, num_first_tokens=self.num_first_tokens)
+    def attend(self, inputs, return_logsumexp):
+        query, key = self.at_distance(inputs)
+        result = first_tokens_attention(
+            query,
+            key,
+            inputs.value,
+            num_first_tokens=self.num_first_tokens,
+            outside=self.outside,
+            **inputs.sequence_options(),
+        )
+        return only_output(result, return_logsumexp)
 
-    def prefill_state(self, heads, chunk, max_length):
+    def prefill_state(self, inputs, max_length):
+        _, key = self.at_distance(inputs)
         # A step masks later positions.
-        key = self.at_distance(heads, chunk).keys
-        return first_tokens_cache(key, chunk.value, num_first_tokens=self.num_first_tokens)
+        return first_tokens_cache(key, inputs.value, num_first_tokens=self.num_first_tokens)
 
-    def op_options(self, heads, joins):
-        return {"outside": tuple(x.covers for x in self.covered or ())}
+    def attend_chunk(self, inputs, state, return_logsumexp):
+        query, key = self.at_distance(inputs)
+        result, state = first_tokens_chunk(
+            query,
+            key,
+            inputs.value,
+            state,
+            inputs.position,
+            outside=self.outside,
+            **inputs.chunk_options(),
+        )
+        return only_output(result, return_logsumexp), state
+
+    attend_step = attend_chunk
+
+    def get_config(self):
+        return {**super().get_config(), "num_first_tokens": self.num_first_tokens}

@@ -1,18 +1,17 @@
 """The set of learned keys."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_1, key
-from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.head_options import positive_int
+from rt_keras.layers.key_sets.key_set import KeySet, only_output
+from rt_keras.layers.relative_positions import noise
 from rt_keras.ops.nearest.assign import normalize
 from rt_keras.ops.persistent import persistent_attention
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
 class Persistent(KeySet):
     """Learned keys and values of each head, which every query attends to.
 
@@ -21,6 +20,7 @@ class Persistent(KeySet):
 
     Args:
         num_persistent_keys: int, number of learned keys and values per head.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a value is out of range, or there is no other set.
@@ -35,44 +35,60 @@ class Persistent(KeySet):
     TensorShape([1, 2, 10, 8])
     """
 
-    name = "persistent"
-    reads_chunks = True
-    separates_documents = True
-    has_query_key_norm = True
-    adds_to_values = True
-    # Global tokens would not attend to them.
-    takes_global_tokens = False
-
-    num_persistent_keys: int = key(
-        dataclasses.MISSING, "learned keys and values per head", AT_LEAST_1
+    state_name = "persistent"
+    # Global tokens would not attend to learned keys.
+    abilities = Abilities(
+        strictly_causal=True,
+        cached=True,
+        chunks=True,
+        documents=True,
+        grouped=True,
+        joined=True,
+        normalized=True,
+        linear=False,
     )
 
-    def beside(self, others):
+    def __init__(self, num_persistent_keys, **kwargs):
+        super().__init__(**kwargs)
+        self.num_persistent_keys = positive_int("num_persistent_keys", num_persistent_keys)
+
+    def join(self, others, share_qk):
         if not others:
             raise ValueError("Persistent keys need another set of keys. Received: none")
-        return self
+        # The queries are those of the other sets.
+        self.normalizes = all(other.abilities.normalized for other in others)
+
+    def build(self, query_shape, value_shape):
+        _, heads, _, depth = query_shape
+        count = self.num_persistent_keys
+        self.persistent_keys = self.add_weight(
+            (heads, count, depth), noise(depth**-0.5), name="persistent_keys"
+        )
+        self.persistent_values = self.add_weight(
+            (heads, count, value_shape[-1]), noise(count**-0.5), name="persistent_values"
+        )
+        super().build(query_shape, value_shape)
 
     def keys_read(self, causal):
         return self.num_persistent_keys
 
-    def build(self, heads, depth, value_depth):
-        count = self.num_persistent_keys
-        heads.add_head_weight("persistent_keys", count, depth, initializer=depth**-0.5)
-        heads.add_head_weight("persistent_values", count, value_depth, initializer=count**-0.5)
-
-    def attend(self, heads, chunk, joins):
-        return persistent_attention(
-            normalize(chunk.query) if heads.has_query_key_norm else chunk.query,
-            tf.convert_to_tensor(heads.persistent_keys),
-            tf.convert_to_tensor(heads.persistent_values),
-            dropout=chunk.dropout,
-            seed=chunk.seed,
+    def attend(self, inputs, return_logsumexp):
+        result = persistent_attention(
+            normalize(inputs.query) if self.normalizes else inputs.query,
+            tf.convert_to_tensor(self.persistent_keys),
+            tf.convert_to_tensor(self.persistent_values),
+            dropout=inputs.dropout,
+            seed=inputs.seed,
         )
+        return only_output(result, return_logsumexp)
 
-    def prefill_state(self, heads, chunk, max_length):
+    def prefill_state(self, inputs, max_length):
         return {}
 
-    def read_chunk(self, heads, chunk, states, joins):
-        return self.attend(heads, chunk, joins), {}
+    def attend_chunk(self, inputs, state, return_logsumexp):
+        return self.attend(inputs, return_logsumexp), {}
 
-    decode_step = read_chunk
+    attend_step = attend_chunk
+
+    def get_config(self):
+        return {**super().get_config(), "num_persistent_keys": self.num_persistent_keys}

@@ -1,28 +1,25 @@
 """The set of remembered cluster members."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_1, key, one_of
-from rt_keras.layers.key_sets.by_ops import ByOps
-from rt_keras.layers.key_sets.cluster import Cluster, biased
-from rt_keras.layers.key_sets.key_set import in_union
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.head_options import one_of, positive_int, positive_int_or_none
+from rt_keras.layers.key_sets.cluster import Cluster
+from rt_keras.layers.key_sets.key_set import KeySet, only_output, positions_of_chunk
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import shift_right, size
+from rt_keras.ops.convolution import last_vectors
 from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_chunk, memory_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
-class Remembered(ByOps):
+class Remembered(KeySet):
     """The members in the memory of a query's cluster that have the highest logits.
 
     The set requires a `Cluster` with `routed_key` "previous_query", whose routing it shares. It
     leaves out the last `window_size` members, which the `Cluster` contains. See
-    `rt_keras.ops.routing_memory.memory_chunk` for the equation. Its fields are arguments of
-    `rt_keras.layers.RoutingMemoryHeads`.
+    `rt_keras.ops.routing_memory.memory_chunk` for the equation.
 
     Args:
         memory_length: int, number of members in the memory of a cluster.
@@ -31,7 +28,7 @@ class Remembered(ByOps):
             "merged"; see the op. Defaults to "oldest".
         memory_block_size: int or None, number of positions between updates of the memory. None for
             the `block_size` of the `Window`. Defaults to None.
-        cluster: the `Cluster` that shares its routing; set by the union.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a value is out of range, or values are incompatible.
@@ -45,22 +42,27 @@ class Remembered(ByOps):
     TensorShape([1, 2, 20, 8])
     """
 
-    name = "memory"
-    chunk_op, step_op = map(staticmethod, (memory_chunk, memory_step))
-    needs_causal_mask = True
-    reads_chunks = True
-    takes_global_tokens = False
-
-    memory_length: int = key(dataclasses.MISSING, "members in a cluster's memory", AT_LEAST_1)
-    memory_keys: int = key(32, "remembered members that a query attends to", AT_LEAST_1)
-    eviction: str = key("oldest", "policy for a full memory", one_of(*EVICTIONS))
-    memory_block_size: int | None = key(
-        None, "positions between updates of the memory, null for block_size", AT_LEAST_1
+    state_name = "memory"
+    abilities = Abilities(
+        bidirectional=False,
+        strictly_causal=True,
+        cached=True,
+        chunks=True,
+        grouped=True,
+        joined=True,
+        normalized=False,
     )
-    # The set that shares its routing.
-    cluster: Cluster | None = in_union()
 
-    def beside(self, others):
+    def __init__(
+        self, memory_length, memory_keys=32, eviction="oldest", memory_block_size=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.memory_length = positive_int("memory_length", memory_length)
+        self.memory_keys = positive_int("memory_keys", memory_keys)
+        self.eviction = one_of("eviction", eviction, *EVICTIONS)
+        self.memory_block_size = positive_int_or_none("memory_block_size", memory_block_size)
+
+    def join(self, others, share_qk):
         cluster = next((other for other in others if isinstance(other, Cluster)), None)
         window = next((other for other in others if isinstance(other, Window)), None)
         if cluster is None or not cluster.shifts_keys or not cluster.scaled:
@@ -78,22 +80,28 @@ class Remembered(ByOps):
                 "memory_length must be at least memory_block_size. Received: "
                 f"memory_length={self.memory_length}, memory_block_size={block_size}"
             )
-        return dataclasses.replace(self, memory_block_size=block_size, cluster=cluster)
+        self.memory_block_size = block_size
+        # The functions of the cluster, since only the union owns its layer.
+        self.num_clusters, self.window_size = cluster.num_clusters, cluster.window_size
+        self.kernel_size = cluster.kernel_size
+        self.routing, self.routed_query = cluster.routing, cluster.routed_query
+        self.add_bias = cluster.add_bias
 
-    def attend(self, heads, chunk, joins):
-        *found, _ = self._from_start(heads, chunk)
-        return biased(found, heads.routed_bias)
+    def attend(self, inputs, return_logsumexp):
+        output, logsumexp, _ = self._attend_from_start(inputs)
+        return only_output(self.add_bias((output, logsumexp)), return_logsumexp)
 
-    def prefill_state(self, heads, chunk, max_length):
-        return self._from_start(heads, chunk)[-1]
+    def prefill_state(self, inputs, max_length):
+        *_, memory = self._attend_from_start(inputs)
+        return {**memory, "queries": last_vectors(inputs.query, inputs.count, self.kernel_size)}
 
-    def _from_start(self, heads, chunk):
-        """Computes the positions of a sequence from the first one, with an empty memory."""
-        routed = self.cluster.routed_query(heads, chunk.query, chunk.query_mask)
+    def _attend_from_start(self, inputs):
+        """Attends to a memory that is empty before the sequence; returns it too."""
+        routed = self.routed_query(inputs)
         memory = empty_memory(
             routed,
-            chunk.value,
-            self.cluster.num_clusters,
+            inputs.value,
+            self.num_clusters,
             memory_length=self.memory_length,
             block_size=self.memory_block_size,
             eviction=self.eviction,
@@ -101,49 +109,67 @@ class Remembered(ByOps):
         return memory_chunk(
             routed,
             shift_right(routed, 2),
-            chunk.value,
+            inputs.value,
             memory,
             0,
-            are_keys=_are_keys(size(routed, 2), chunk.query_mask, chunk.mask_of_keys),
-            count=chunk.count,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._remembering(heads),
+            are_keys=_are_keys(size(routed, 2), inputs.query_mask, inputs.mask_of_keys),
+            **inputs.chunk_options(),
+            **self._options(),
         )
 
-    def _read_by(self, op, heads, chunk, states, joins, options):
-        of_cluster = states[self.cluster.name]
-        asked = self.cluster.routed_query(heads, chunk.query, state=of_cluster)
-        before = tf.cast(of_cluster["query"], asked.dtype)
-        positions = tf.reshape(chunk.position, [-1, 1]) + tf.range(size(asked, 2))
-        *found, memory = op(
-            asked,
-            tf.concat([before, asked[:, :, :-1]], axis=2),
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            are_keys=positions > 0,
-            count=chunk.count,
-            **options,
-            **self._remembering(heads),
-        )
-        return biased(found, heads.routed_bias), memory
+    def attend_chunk(self, inputs, state, return_logsumexp):
+        *arguments, options, queries = self._arguments_after(inputs, state)
+        options |= {"dropout": inputs.dropout, "seed": inputs.seed}
+        output, logsumexp, memory = memory_chunk(*arguments, **options)
+        result = only_output(self.add_bias((output, logsumexp)), return_logsumexp)
+        return result, {**memory, "queries": queries}
 
-    def _remembering(self, heads):
-        """Returns the arguments of the memory ops."""
+    def attend_step(self, inputs, state, return_logsumexp):
+        *arguments, options, queries = self._arguments_after(inputs, state)
+        output, logsumexp, memory = memory_step(*arguments, **options)
+        result = only_output(self.add_bias((output, logsumexp)), return_logsumexp)
+        return result, {**memory, "queries": queries}
+
+    def _arguments_after(self, inputs, state):
+        """Returns the arguments of the ops for the next positions, and the last queries."""
+        memory = {name: x for name, x in state.items() if name != "queries"}
+        query, last, length = inputs.query, state["queries"], size(inputs.query, 2)
+        # The routed keys are the routed queries of the positions before.
+        longer = tf.concat([tf.cast(last[:, :, -1:], query.dtype), query], axis=2)
+        routed = self.routed_query(inputs._replace(query=longer), last[:, :, :-1])
+        count = length if inputs.count is None else inputs.count
+        options = {
+            "are_keys": positions_of_chunk(inputs, length) > 0,
+            "count": inputs.count,
+            **self._options(),
+        }
+        after = last_vectors(query, count, self.kernel_size, before=last)
+        queries, keys = routed[:, :, 1:], routed[:, :, :-1]
+        return queries, keys, inputs.value, memory, inputs.position, options, after
+
+    def _options(self):
         return {
-            **self.cluster.routing(heads),
-            "window_size": self.cluster.window_size,
+            **self.routing(),
+            "window_size": self.window_size,
             "memory_keys": self.memory_keys,
             "eviction": self.eviction,
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "memory_length": self.memory_length,
+            "memory_keys": self.memory_keys,
+            "eviction": self.eviction,
+            "memory_block_size": self.memory_block_size,
         }
 
 
 def _are_keys(length, query_mask, key_mask):
     """Returns which positions have a key: real positions that follow a real query."""
-    found = (tf.range(length) > 0)[None]
+    follows = (tf.range(length) > 0)[None]
     if key_mask is not None:
-        found &= tf.cast(key_mask, tf.bool)
+        follows &= tf.cast(key_mask, tf.bool)
     if query_mask is not None:
-        found &= shift_right(tf.cast(query_mask, tf.bool), 1)
-    return found
+        follows &= shift_right(tf.cast(query_mask, tf.bool), 1)
+    return follows

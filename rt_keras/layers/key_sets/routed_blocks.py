@@ -1,12 +1,11 @@
 """The set of the previous queries that are most similar to a query, near and in selected blocks."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_1, key
-from rt_keras.layers.key_sets.cluster import add_routed_kernel, biased
+from rt_keras.layers.head_options import positive_int
+from rt_keras.layers.key_sets.cluster import add_bias, almost_identity
+from rt_keras.layers.key_sets.key_set import only_output
 from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.attend import merge_sets
@@ -14,12 +13,8 @@ from rt_keras.ops.blocks import repeat_heads, size, sizes
 from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.nearest.assign import normalize
 
-# Before the names of the window's tensors in the state.
-NEAR = "near_"
-
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
 class RoutedBlocks(SelectedBlocks):
     """The positions after the most similar queries: those of the window and of the best blocks.
 
@@ -45,7 +40,7 @@ class RoutedBlocks(SelectedBlocks):
         segment_size, by_content, deviation_weight, num_nodes, memory_length: see `SelectedBlocks`.
         kernel_size: int, number of positions, up to its own, that are convolved into a routed
             query; 1 for no convolution. Defaults to 4.
-        window, num_first_tokens: the keys of other sets; set by the union.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a value is out of range, values are incompatible, there is no such `Window`,
@@ -61,100 +56,126 @@ class RoutedBlocks(SelectedBlocks):
     TensorShape([1, 2, 40, 8])
     """
 
-    name = "routed_blocks"
-    needs_causal_mask = True
-    # A query also sees the positions of its window.
-    furthest_left_out = None
+    state_name = "routed_blocks"
 
-    kernel_size: int = key(4, "positions per routed query", AT_LEAST_1)
-    # Routed queries have no positions.
-    rotary_distance: int | None = dataclasses.field(default=None, init=False, repr=False)
-
-    def beside(self, others):
-        # FirstTokens has the first keys, not the first queries.
-        return dataclasses.replace(super().beside(others), num_first_tokens=0)
-
-    def keys_read(self, causal):
-        return self._near.keys_read(causal) + super().keys_read(causal)
+    def __init__(
+        self,
+        block_size,
+        num_blocks,
+        segment_size=256,
+        by_content=True,
+        deviation_weight=1.0,
+        num_nodes=None,
+        memory_length=None,
+        kernel_size=4,
+        **kwargs,
+    ):
+        super().__init__(
+            block_size,
+            num_blocks,
+            segment_size,
+            by_content,
+            deviation_weight,
+            num_nodes,
+            memory_length,
+            **kwargs,
+        )
+        self.kernel_size = positive_int("kernel_size", kernel_size)
 
     @property
-    def _near(self):
-        """Returns the set of the positions in the window."""
+    def abilities(self):
+        return super().abilities._replace(bidirectional=False)
+
+    def join(self, others, share_qk):
+        super().join(others, share_qk)
+        # FirstTokens has the first keys, not the first queries.
+        self.num_first_tokens = 0
+        # A query also sees the positions of its window.
+        self.furthest_left_out = None
         block_size, look_back = self.window
-        return Window(block_size, look_back=look_back)
+        self.near = Window(block_size, look_back=look_back, name="near")
 
-    def build(self, heads, depth, value_depth):
-        heads.add_head_weight("routed_scale", initializer="ones")
-        heads.add_head_weight("routed_bias")
-        add_routed_kernel(heads, self.kernel_size, depth)
+    def keys_read(self, causal):
+        return self.near.keys_read(causal) + super().keys_read(causal)
 
-    def attend(self, heads, chunk, joins):
-        near, far = self._parts(heads, chunk)
-        found = [self._near.attend(heads, near, True), super().attend(heads, far, True)]
-        return self._joined(heads, found, joins)
+    def build(self, query_shape, value_shape):
+        _, heads, _, depth = query_shape
+        self.routed_scale = self.add_weight((heads,), "ones", name="routed_scale")
+        self.routed_bias = self.add_weight((heads,), "zeros", name="routed_bias")
+        self.routed_kernel = None
+        if self.kernel_size > 1:
+            shape = (heads, self.kernel_size, depth)
+            self.routed_kernel = self.add_weight(shape, almost_identity, name="routed_kernel")
+        self.near.build(query_shape, value_shape)
+        super().build(query_shape, value_shape)
 
-    def prefill_state(self, heads, chunk, max_length):
-        near, far = self._parts(heads, chunk)
-        state = super().prefill_state(heads, far, max_length)
-        of_window = self._near.prefill_state(heads, near, max_length)
-        return self._with(state, of_window, chunk)
+    def attend(self, inputs, return_logsumexp):
+        near, far = self._routed(inputs)
+        results = [self.near.attend(near, True), super().attend(far, True)]
+        return self._merge(results, return_logsumexp)
 
-    def read_chunk(self, heads, chunk, states, joins):
-        return self._read("read_chunk", heads, chunk, states, joins)
+    def prefill_state(self, inputs, max_length):
+        near, far = self._routed(inputs)
+        return {
+            "far": super().prefill_state(far, max_length),
+            "near": self.near.prefill_state(near, max_length),
+            "queries": self._last_queries(inputs),
+        }
 
-    def decode_step(self, heads, chunk, states, joins):
-        return self._read("decode_step", heads, chunk, states, joins)
+    def attend_chunk(self, inputs, state, return_logsumexp):
+        near, far = self._routed(inputs, state["queries"])
+        near, near_state = self.near.attend_chunk(near, state["near"], True)
+        far, far_state = super().attend_chunk(far, state["far"], True)
+        queries = self._last_queries(inputs, state["queries"])
+        after = {"far": far_state, "near": near_state, "queries": queries}
+        return self._merge([near, far], return_logsumexp), after
 
-    def _read(self, way, heads, chunk, states, joins):
-        """Computes the next positions with a method of the window and of selected blocks."""
-        of_blocks = dict(states[self.name])
-        before = of_blocks.pop("asked")
-        names = [name for name in of_blocks if name.startswith(NEAR)]
-        of_window = {name.removeprefix(NEAR): of_blocks.pop(name) for name in names}
-        near, far = self._parts(heads, chunk, before)
-        window = self._near
-        near, of_window = getattr(window, way)(heads, near, {window.name: of_window}, True)
-        far, of_blocks = getattr(super(), way)(heads, far, {self.name: of_blocks}, True)
-        after = self._with(of_blocks, of_window, chunk, before)
-        return self._joined(heads, [near, far], joins), after
+    def attend_step(self, inputs, state, return_logsumexp):
+        near, far = self._routed(inputs, state["queries"])
+        near, near_state = self.near.attend_step(near, state["near"], True)
+        far, far_state = super().attend_step(far, state["far"], True)
+        queries = self._last_queries(inputs, state["queries"])
+        after = {"far": far_state, "near": near_state, "queries": queries}
+        return self._merge([near, far], return_logsumexp), after
 
-    def _parts(self, heads, chunk, before=None):
-        """Returns the chunks of routed queries and keys for the window and for the blocks.
+    def _routed(self, inputs, last_queries=None):
+        """Returns the inputs of the window and of the blocks: routed queries and keys.
 
-        Args:
-            heads: the head group.
-            chunk: `Chunk` of the queries.
-            before: `[batch, heads, kernel_size, depth]`, the queries before the chunk. Defaults to
-                None, for zeros.
+        `last_queries`, `[batch, heads, kernel_size, depth]`, are those before; None for zeros.
         """
-        query, real = chunk.query, chunk.query_mask
+        query, real = inputs.query, inputs.query_mask
         if real is not None:
             query = tf.where(tf.cast(real, tf.bool)[:, None, :, None], query, 0)
-        if before is None:
-            batch, number, _, depth = sizes(query)
-            before = tf.zeros([batch, number, self.kernel_size, depth], query.dtype)
-        query = tf.concat([tf.cast(before[:, :, -1:], query.dtype), query], axis=2)
-        if heads.routed_kernel is not None:
-            kernel = tf.convert_to_tensor(heads.routed_kernel)
-            query = causal_convolution(query, kernel, before=before[:, :, :-1])
+        if last_queries is None:
+            batch, heads, _, depth = sizes(query)
+            last_queries = tf.zeros([batch, heads, self.kernel_size, depth], query.dtype)
+        # [batch, heads, 1 + length, depth]
+        query = tf.concat([tf.cast(last_queries[:, :, -1:], query.dtype), query], axis=2)
+        if self.routed_kernel is not None:
+            kernel = tf.convert_to_tensor(self.routed_kernel)
+            query = causal_convolution(query, kernel, before=last_queries[:, :, :-1])
         routed = normalize(query)
-        part = chunk._replace(
-            query=routed[:, :, 1:] * tf.cast(heads.routed_scale, routed.dtype)[:, None, None],
+        part = inputs._replace(
+            query=routed[:, :, 1:] * tf.cast(self.routed_scale, routed.dtype)[:, None, None],
             key=routed[:, :, :-1],
-            value=repeat_heads(chunk.value, size(routed, 1)),
-            key_mask=chunk.mask_of_keys,
+            value=repeat_heads(inputs.value, size(routed, 1)),
+            key_mask=inputs.mask_of_keys,
         )
-        if chunk.seed is None:
+        if inputs.seed is None:
             return part, part
-        return (part._replace(seed=x) for x in tf.unstack(tf.random.split(chunk.seed, 2)))
+        return [part._replace(seed=x) for x in tf.unstack(tf.random.split(inputs.seed, 2))]
 
-    def _joined(self, heads, found, joins):
+    def _merge(self, results, return_logsumexp):
         """Merges the attention to the window and to the blocks."""
-        output, logsumexp = biased(merge_sets(*found, return_logsumexp=True), heads.routed_bias)
-        return (output, logsumexp) if joins else output
+        result = add_bias(merge_sets(*results, return_logsumexp=True), self.routed_bias)
+        return only_output(result, return_logsumexp)
 
-    def _with(self, of_blocks, of_window, chunk, before=None):
-        """Returns the state of the set: those of its parts, and the last queries."""
-        count = size(chunk.query, 2) if chunk.count is None else chunk.count
-        asked = last_vectors(chunk.query, count, self.kernel_size, before=before)
-        return {**of_blocks, **{NEAR + name: x for name, x in of_window.items()}, "asked": asked}
+    def _last_queries(self, inputs, before=None):
+        count = size(inputs.query, 2) if inputs.count is None else inputs.count
+        return last_vectors(inputs.query, count, self.kernel_size, before=before)
+
+    def get_config(self):
+        config = super().get_config()
+        # Routed queries have no positions.
+        del config["rotary_distance"]
+        return {**config, "kernel_size": self.kernel_size}

@@ -1,13 +1,17 @@
 """The set of the blocks of keys with the highest scores for a query."""
 
-import dataclasses
-
 import keras
 
-from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.head_options import (
+    number_from_0,
+    positive_int,
+    positive_int_or_none,
+    true_or_false,
+)
 from rt_keras.layers.key_sets.at_distance import AtDistance
 from rt_keras.layers.key_sets.first_tokens import FirstTokens
-from rt_keras.layers.key_sets.key_set import in_union
+from rt_keras.layers.key_sets.key_set import only_output
 from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.content_blocks.attend import check_memory_length, selected_blocks_attention
@@ -16,7 +20,6 @@ from rt_keras.ops.content_blocks.select import NODE_SIZE
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
 class SelectedBlocks(AtDistance):
     """The keys of the blocks with the highest scores for a query, outside its window.
 
@@ -43,7 +46,7 @@ class SelectedBlocks(AtDistance):
         rotary_distance: int or None, distance between a query and the keys of the set for rotary
             embeddings; see `rt_keras.layers.key_sets.at_distance`. None for their own distances.
             Defaults to None.
-        window, num_first_tokens: the keys of other sets; set by the union.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a value is out of range, values are incompatible, there is no such `Window`,
@@ -59,32 +62,35 @@ class SelectedBlocks(AtDistance):
     TensorShape([1, 2, 40, 8])
     """
 
-    name = "selected_blocks"
-    reads_chunks = True
-    always_with_logsumexp = True
-    attention_op, chunk_op, step_op = map(
-        staticmethod, (selected_blocks_attention, selected_blocks_chunk, selected_blocks_chunk)
-    )
-    takes_global_tokens = False
+    state_name = "selected_blocks"
+    # Block size and look-back of the window of the union, and the number of its first tokens.
+    window = None
+    num_first_tokens = 0
 
-    block_size: int = key(dataclasses.MISSING, "number of keys in a block", AT_LEAST_1)
-    num_blocks: int = key(dataclasses.MISSING, "number of blocks that a query sees", AT_LEAST_1)
-    segment_size: int = key(256, "number of keys that are divided into blocks together", AT_LEAST_1)
-    by_content: bool = key(True, "whether blocks have similar keys, not neighboring ones")
-    deviation_weight: float = key(
-        1.0, "weight of a block's standard deviation in its score", NOT_NEGATIVE
-    )
-    num_nodes: int | None = key(
-        None, "number of nodes of 8 blocks that a query searches, null for all", AT_LEAST_1
-    )
-    memory_length: int | None = key(
-        None, "last positions before the window that blocks come from, null for all", AT_LEAST_1
-    )
-    # Block size and look-back of the window, and the number of tokens of FirstTokens.
-    window: tuple | None = in_union()
-    num_first_tokens: int = dataclasses.field(default=0, repr=False, compare=False, kw_only=True)
+    def __init__(
+        self,
+        block_size,
+        num_blocks,
+        segment_size=256,
+        by_content=True,
+        deviation_weight=1.0,
+        num_nodes=None,
+        memory_length=None,
+        *,
+        rotary_distance=None,
+        **kwargs,
+    ):
+        super().__init__(rotary_distance, **kwargs)
+        self.block_size = positive_int("block_size", block_size)
+        self.num_blocks = positive_int("num_blocks", num_blocks)
+        self.segment_size = positive_int("segment_size", segment_size)
+        self.by_content = true_or_false("by_content", by_content)
+        self.deviation_weight = number_from_0("deviation_weight", deviation_weight)
+        self.num_nodes = positive_int_or_none("num_nodes", num_nodes)
+        self.memory_length = positive_int_or_none("memory_length", memory_length)
+        self._check_sizes()
 
-    def check(self):
+    def _check_sizes(self):
         blocks = self.segment_size // self.block_size
         if self.segment_size % self.block_size or blocks & (blocks - 1):
             raise ValueError(
@@ -106,21 +112,19 @@ class SelectedBlocks(AtDistance):
             )
 
     @property
-    def furthest_left_out(self):
-        block_size, look_back = self.window
-        return (look_back + 1) * block_size - 1
+    def abilities(self):
+        # With a memory_length, the blocks are those of the last positions before a window.
+        return Abilities(
+            bidirectional=self.memory_length is None,
+            strictly_causal=True,
+            cached=True,
+            bounded=self.memory_length is not None,
+            chunks=True,
+            grouped=True,
+            joined=True,
+        )
 
-    @property
-    def cache_grows(self):
-        """Returns whether queries may select blocks of all previous segments."""
-        return self.memory_length is None
-
-    @property
-    def needs_causal_mask(self):
-        """Returns whether the blocks are those of the last positions before a window."""
-        return self.memory_length is not None
-
-    def beside(self, others):
+    def join(self, others, share_qk):
         wrong = [x for x in others if not isinstance(x, (Window, FirstTokens, Persistent))]
         if wrong:
             raise ValueError(
@@ -135,29 +139,73 @@ class SelectedBlocks(AtDistance):
                 "a multiple of segment_size. Received: segment_size="
                 f"{self.segment_size} and {window or 'no Window'}"
             )
+        self.window = window.block_size, window.look_back
+        self.furthest_left_out = window.furthest
         first = [x.num_first_tokens for x in others if isinstance(x, FirstTokens)]
-        return dataclasses.replace(
-            self, window=(window.block_size, window.look_back), num_first_tokens=sum(first)
-        )
+        self.num_first_tokens = sum(first)
 
     def keys_read(self, causal):
         return self.num_blocks * self.block_size
 
-    def prefill_state(self, heads, chunk, max_length):
-        options = {"max_length": max_length, "window": self.window, **self._of_blocks}
-        key = self.at_distance(heads, chunk).keys
-        return selected_blocks_cache(key, chunk.value, chunk.count, **options)
+    def attend(self, inputs, return_logsumexp):
+        result = selected_blocks_attention(
+            *self._vectors(inputs), **self._reading(), **inputs.sequence_options()
+        )
+        return only_output(result, return_logsumexp)
 
-    def op_options(self, heads, joins):
-        names = ("num_blocks", "window", "deviation_weight", "num_nodes")
-        return {**self._of_blocks, **{name: getattr(self, name) for name in names}}
+    def prefill_state(self, inputs, max_length):
+        _, key, value = self._vectors(inputs)
+        return selected_blocks_cache(
+            key, value, inputs.count, max_length=max_length, window=self.window, **self._forming()
+        )
 
-    def described(self):
-        memory = self.memory_length
-        return "" if memory is None else f" with memory_length={memory}"
+    def attend_chunk(self, inputs, state, return_logsumexp):
+        result, state = selected_blocks_chunk(
+            *self._vectors(inputs),
+            state,
+            inputs.position,
+            **self._reading(),
+            **inputs.chunk_options(),
+        )
+        return only_output(result, return_logsumexp), state
 
-    @property
-    def _of_blocks(self):
+    attend_step = attend_chunk
+
+    def _vectors(self, inputs):
+        return *self.at_distance(inputs), inputs.value
+
+    def _forming(self):
         """Returns the arguments of the ops that form blocks."""
-        names = "block_size", "segment_size", "by_content", "num_first_tokens", "memory_length"
-        return {name: getattr(self, name) for name in names}
+        return {
+            "block_size": self.block_size,
+            "segment_size": self.segment_size,
+            "by_content": self.by_content,
+            "num_first_tokens": self.num_first_tokens,
+            "memory_length": self.memory_length,
+        }
+
+    def _reading(self):
+        """Returns the arguments of the ops that read blocks."""
+        return {
+            **self._forming(),
+            "num_blocks": self.num_blocks,
+            "window": self.window,
+            "deviation_weight": self.deviation_weight,
+            "num_nodes": self.num_nodes,
+        }
+
+    def describe(self):
+        memory = self.memory_length
+        return super().describe() + ("" if memory is None else f" with memory_length={memory}")
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "block_size": self.block_size,
+            "num_blocks": self.num_blocks,
+            "segment_size": self.segment_size,
+            "by_content": self.by_content,
+            "deviation_weight": self.deviation_weight,
+            "num_nodes": self.num_nodes,
+            "memory_length": self.memory_length,
+        }

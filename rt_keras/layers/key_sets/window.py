@@ -1,31 +1,28 @@
 """The set of the keys around a query."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key
-from rt_keras.layers.key_sets.positioned import Positioned
+from rt_keras.layers.abilities import Abilities
+from rt_keras.layers.head_options import positive_int, positive_int_or_none
+from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.relative_positions import make_relative_positions
 from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.local.cached import local_cache, local_chunk, local_cross_step, local_step
 from rt_keras.ops.local.windows import check_sliding_window, local_attention, per_dimension
 
+# Number of blocks of `LastKeys`. More blocks waste fewer keys but make smaller matrices.
+BLOCKS_OF_LAST_KEYS = 4
+
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True, repr=False)
-class Window(Positioned):
+class Window(KeySet):
     """The keys of a query's own block of positions and of the neighboring blocks.
 
-    See `rt_keras.ops.local_attention` for the equation. The fields are the arguments of
-    `rt_keras.layers.LocalHeads`. The cache keeps only the keys and values in the window.
+    See `rt_keras.ops.local_attention` for the equation. The cache keeps only the keys and values in
+    the window.
 
     Args:
-        max_relative_distance: int or None, largest distance of the relative positions. None
-            disables them. Defaults to None.
-        relative_positions: string, "learned" or "sinusoidal"; see
-            `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
-        position_biases: bool, whether sinusoidal positions have query biases. Defaults to True.
         block_size: int, number of positions in a block.
         look_back: int, number of preceding blocks that a query attends to, and of following blocks
             if attention is not causal; or a tuple with one number for each dimension of `grid`.
@@ -36,6 +33,12 @@ class Window(Positioned):
             sequences. Defaults to None.
         key_block_size: int or None, number of positions in a block of another sequence's keys. None
             for `block_size`. Defaults to None.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
+        relative_positions: string, "learned" or "sinusoidal"; see
+            `rt_keras.layers.relative_positions.RelativePositions`. Defaults to "learned".
+        position_biases: bool, whether sinusoidal positions have query biases. Defaults to True.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a value is out of range, or values are incompatible.
@@ -49,71 +52,73 @@ class Window(Positioned):
     TensorShape([1, 2, 10, 8])
     """
 
-    name = "local"
-    cached_cross_attention = True
-    per_dimension = ("look_back",)
-    attention_op, chunk_op, step_op, cross_step_op = map(
-        staticmethod, (local_attention, local_chunk, local_step, local_cross_step)
-    )
+    state_name = "local"
 
-    block_size: int = key(dataclasses.MISSING, "positions per block", AT_LEAST_1)
-    look_back: int = key(1, "preceding blocks that a query attends to", AT_LEAST_0)
-    sliding_window: int | None = key(
-        None, "last keys that a query attends to, null for whole blocks", AT_LEAST_1
-    )
-    grid: tuple | None = None
-    key_block_size: int | None = key(
-        None, "positions per block of another sequence's keys", AT_LEAST_1
-    )
+    def __init__(
+        self,
+        block_size,
+        look_back=1,
+        sliding_window=None,
+        grid=None,
+        key_block_size=None,
+        *,
+        max_relative_distance=None,
+        relative_positions="learned",
+        position_biases=True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.block_size = positive_int("block_size", block_size)
+        self.look_back = tuple(look_back) if isinstance(look_back, list) else look_back
+        self.grid = tuple(grid) if isinstance(grid, list) else grid
+        self.sliding_window = positive_int_or_none("sliding_window", sliding_window)
+        self.key_block_size = positive_int_or_none("key_block_size", key_block_size)
+        self.max_relative_distance = max_relative_distance
+        self.relative_positions = relative_positions
+        self.position_biases = position_biases
+        self.positions = make_relative_positions(
+            max_relative_distance, relative_positions, position_biases
+        )
+        self._check_grid()
+        if relative_positions != "learned" and (grid or key_block_size):
+            raise ValueError(
+                f"relative_positions={relative_positions!r} cannot be combined with grid or "
+                f"key_block_size. Received: grid={grid}, key_block_size={key_block_size}"
+            )
+        check_sliding_window(sliding_window, block_size, self.look_back, self.grid, key_block_size)
 
-    def check(self):
-        super().check()
-        for name in ("grid", "look_back"):
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+    def _check_grid(self):
         sides = () if self.grid is None else self.grid
         if not isinstance(sides, tuple) or not all(_is_int(side) and side > 0 for side in sides):
             raise ValueError(f"grid must be positive integers. Received: grid={self.grid!r}")
-        counts = self.look_back if isinstance(self.look_back, tuple) else (self.look_back,)
+        is_tuple = isinstance(self.look_back, tuple)
+        counts = self.look_back if is_tuple else (self.look_back,)
         good = all(_is_int(count) and count >= 0 for count in counts)
-        if not good or (isinstance(self.look_back, tuple) and len(counts) != (len(sides) or 1)):
-            of_grid = "" if self.grid is None else f", grid={self.grid}"
+        if not good or (is_tuple and len(counts) != (len(sides) or 1)):
+            with_grid = "" if self.grid is None else f", grid={self.grid}"
             raise ValueError(
                 "look_back must be an integer of at least 0, or one for each dimension of grid. "
-                f"Received: look_back={self.look_back!r}{of_grid}"
+                f"Received: look_back={self.look_back!r}{with_grid}"
             )
-        if self.relative_positions != "learned" and (self.grid or self.key_block_size):
-            raise ValueError(
-                f"relative_positions={self.relative_positions!r} cannot be combined with grid or "
-                f"key_block_size. Received: grid={self.grid}, key_block_size={self.key_block_size}"
-            )
-        check_sliding_window(
-            self.sliding_window, self.block_size, self.look_back, self.grid, self.key_block_size
+
+    @property
+    def abilities(self):
+        # Blocks of keys and queries of the same size belong to one sequence. The neighboring blocks
+        # of a grid are far apart in it.
+        one_size = self.key_block_size in (None, self.block_size)
+        in_order = one_size and self.grid is None
+        return Abilities(
+            causal=one_size,
+            strictly_causal=True,
+            cached=one_size,
+            bounded=self.grid is None,
+            chunks=in_order,
+            across=True,
+            documents=in_order,
+            grouped=True,
+            joined=True,
+            global_tokens=True,
         )
-
-    @property
-    def takes_causal_mask(self):
-        """Returns whether blocks of keys and queries have the same size."""
-        return self.key_block_size in (None, self.block_size)
-
-    cached_decoding = takes_causal_mask
-
-    @property
-    def cache_grows(self):
-        """Returns whether there is a grid: its neighboring blocks are far apart in the sequence."""
-        return self.grid is not None
-
-    @property
-    def reads_chunks(self):
-        """Returns whether there is no grid, and blocks of keys and queries have the same size."""
-        return self.grid is None and self.takes_causal_mask
-
-    separates_documents = reads_chunks
-
-    @property
-    def blocks(self):
-        """The arguments of the ops that define blocks."""
-        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
 
     @property
     def furthest(self):
@@ -131,18 +136,86 @@ class Window(Positioned):
     def keys_read(self, causal):
         if self.grid is not None:
             return None
-        seen = self.furthest + 1
-        return seen if causal else 2 * seen - (1 if self.sliding_window else self.block_size)
+        width = self.furthest + 1
+        return width if causal else 2 * width - (1 if self.sliding_window else self.block_size)
 
-    def attend(self, heads, chunk, joins):
-        return super().attend(heads, chunk, joins, key_block_size=self.key_block_size)
+    def attend(self, inputs, return_logsumexp):
+        query, key = self.place(inputs.query, inputs.keys)
+        return local_attention(
+            query,
+            key,
+            inputs.value,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            grid=self.grid,
+            key_block_size=self.key_block_size,
+            sliding_window=self.sliding_window,
+            relative_embeddings=self.position_table(),
+            return_logsumexp=return_logsumexp,
+            **inputs.sequence_options(),
+        )
 
-    def prefill_state(self, heads, chunk, max_length):
-        _, key = self.placed(heads, chunk.query, chunk.keys)
-        return local_cache(key, chunk.value, chunk.count, max_length=max_length, **self.blocks)
+    def prefill_state(self, inputs, max_length):
+        _, key = self.place(inputs.query, inputs.keys)
+        return local_cache(
+            key,
+            inputs.value,
+            inputs.count,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            grid=self.grid,
+            max_length=max_length,
+        )
 
-    def cross_step(self, heads, chunk):
-        return super().cross_step(heads, chunk, key_block_size=self.key_block_size)
+    def attend_chunk(self, inputs, state, return_logsumexp):
+        query, key = self.place(inputs.query, inputs.keys)
+        return local_chunk(
+            query,
+            key,
+            inputs.value,
+            state,
+            inputs.position,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            grid=self.grid,
+            sliding_window=self.sliding_window,
+            relative_embeddings=self.position_table(),
+            return_logsumexp=return_logsumexp,
+            **inputs.chunk_options(),
+        )
+
+    def attend_step(self, inputs, state, return_logsumexp):
+        query, key = self.place(inputs.query, inputs.keys)
+        return local_step(
+            query,
+            key,
+            inputs.value,
+            state,
+            inputs.position,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            grid=self.grid,
+            sliding_window=self.sliding_window,
+            count=inputs.count,
+            relative_embeddings=self.position_table(),
+            return_logsumexp=return_logsumexp,
+        )
+
+    def attend_across(self, inputs):
+        query, key = self.place(inputs.query, inputs.keys)
+        return local_cross_step(
+            query,
+            key,
+            inputs.value,
+            inputs.position,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            grid=self.grid,
+            key_block_size=self.key_block_size,
+            sliding_window=self.sliding_window,
+            key_mask=inputs.key_mask,
+            relative_embeddings=self.position_table(),
+        )
 
     def cross_length(self, length, keys):
         # Queries and keys must have the same number of blocks.
@@ -150,17 +223,73 @@ class Window(Positioned):
             return keys
         return ceil_div(keys, self.key_block_size) * self.block_size
 
-    def op_options(self, heads, joins):
+    def describe(self):
+        keys = self.key_block_size
+        return super().describe() + ("" if keys is None else f" with key_block_size={keys}")
+
+    def get_config(self):
         return {
-            **self.blocks,
+            **super().get_config(),
+            "block_size": self.block_size,
+            "look_back": self.look_back,
             "sliding_window": self.sliding_window,
-            "relative_embeddings": self.table(heads),
-            "return_logsumexp": joins,
+            "grid": self.grid,
+            "key_block_size": self.key_block_size,
+            "max_relative_distance": self.max_relative_distance,
+            "relative_positions": self.relative_positions,
+            "position_biases": self.position_biases,
         }
 
-    def described(self):
-        keys = self.key_block_size
-        return "" if keys is None else f" with key_block_size={keys}"
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class LastKeys(Window):
+    """The last keys up to a query: a sliding window of a given length, for causal attention.
+
+    Args:
+        memory_length: int, number of keys that a query attends to, up to its position.
+        max_relative_distance, relative_positions, position_biases: see `Window`.
+        **kwargs: base layer keyword arguments.
+
+    Raises:
+        ValueError: if a value is out of range, or values are incompatible.
+
+    Source: Dai et al. 2019, Transformer-XL, section 3.2.
+
+    >>> from rt_keras.layers import Heads
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> Heads(2, [LastKeys(4)])(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    def __init__(
+        self,
+        memory_length,
+        *,
+        max_relative_distance=None,
+        relative_positions="learned",
+        position_biases=True,
+        **kwargs,
+    ):
+        super().__init__(
+            ceil_div(positive_int("memory_length", memory_length), BLOCKS_OF_LAST_KEYS),
+            look_back=BLOCKS_OF_LAST_KEYS,
+            sliding_window=memory_length,
+            max_relative_distance=max_relative_distance,
+            relative_positions=relative_positions,
+            position_biases=position_biases,
+            **kwargs,
+        )
+        self.memory_length = memory_length
+
+    @property
+    def abilities(self):
+        return super().abilities._replace(bidirectional=False, across=False)
+
+    def get_config(self):
+        config = KeySet.get_config(self)
+        names = ("max_relative_distance", "relative_positions", "position_biases")
+        options = {name: getattr(self, name) for name in names}
+        return {**config, "memory_length": self.memory_length, **options}
 
 
 def window_among(key_sets):

@@ -1,13 +1,13 @@
 """Summary of the attention of an adapted model, layer by layer."""
 
 import dataclasses
-import inspect
 import itertools
 import math
 
 import tensorflow as tf
 
 from rt_keras.data.tables import table
+from rt_keras.layers.heads import Heads
 from rt_keras.layers.key_sets import FirstTokens, Window
 
 # Options left out of descriptions: those of any layer, and the number of heads, which comes first.
@@ -127,32 +127,27 @@ def described(group):
 
     >>> from rt_keras.layers import Heads, LocalHeads
     >>> described(LocalHeads(9, block_size=256))
-    '9 LocalHeads(block_size=256)'
+    '9 heads of Window(block_size=256)'
     >>> from rt_keras.layers.key_sets import Persistent, Window
     >>> described(Heads(9, [Window(256), Persistent(4)]))
-    '9 Heads(key_sets=(Window(block_size=256), Persistent(num_persistent_keys=4)))'
+    '9 heads of Window(block_size=256) + Persistent(num_persistent_keys=4)'
     """
-    defaults = {
-        name: parameter.default
-        for cls in reversed(type(group).__mro__)
-        if "__init__" in vars(cls)
-        for name, parameter in inspect.signature(cls.__init__).parameters.items()
-    }
-    values = [
-        f"{name}={getattr(group, name)}"
-        for name, value in group.get_config().items()
-        if name not in OF_LAYERS and value != defaults.get(name)
-    ]
-    return f"{group.num_heads} {type(group).__name__}({', '.join(values)})"
+    if isinstance(group, Heads):
+        sets = " + ".join(map(repr, group.key_sets))
+        shared = " with share_qk=True" if group.share_qk else ""
+        return f"{group.num_heads} heads of {sets}{shared}"
+    config = group.get_config().items()
+    options = [f"{x}={value}" for x, value in config if x not in OF_LAYERS and value is not None]
+    return f"{group.num_heads} {group.kind}({', '.join(options)})"
 
 
 def _read_by(group, causal):
     window, first_tokens, others = [], [], []
-    for key_set in getattr(group, "joined_sets", ()):
+    for key_set in getattr(group, "key_sets", ()):
         own = {Window: window, FirstTokens: first_tokens}
         found = next((own[cls] for cls in own if isinstance(key_set, cls)), others)
         found.append(key_set.keys_read(causal))
-    if not hasattr(group, "joined_sets"):
+    if not hasattr(group, "key_sets"):
         others.append(None)
     sums = (None if None in found else sum(found) for found in (window, first_tokens, others))
     return AdaptedHeads(described(group), *sums)
@@ -163,7 +158,7 @@ def _cache_of(layer):
     if not (layer.causal and layer.cached_decoding):
         return None, None
     short = _bytes_of_cache(layer, LENGTHS[0])
-    if not any(group.cache_grows for group in layer.head_groups):
+    if not any(not group.abilities.bounded for group in layer.head_groups):
         return short, 0
     long = _bytes_of_cache(layer, LENGTHS[1])
     per_token = (long - short) // (LENGTHS[1] - LENGTHS[0])
@@ -180,7 +175,7 @@ def _bytes_of_cache(layer, length):
 
 def _reason(layer):
     """Returns the reason why the heads of a layer were not replaced."""
-    window = layer.head_groups[0].joined_sets[0].keys_read(layer.causal)
+    window = layer.head_groups[0].key_sets[0].keys_read(layer.causal)
     return "not among the chosen layers" if window is None else "has its own window"
 
 

@@ -146,7 +146,7 @@ class AdaptedAttention(MultiHeadAttention):
         Heads that take masks of pairs do not need it. Without it, their outputs equal the
         original's at all positions.
         """
-        if mask is None or all(group.takes_attention_mask for group in self.head_groups):
+        if mask is None or all(group.abilities.pair_masks for group in self.head_groups):
             return None
         # [batch, length]
         return tf.cast(mask[:, 0], tf.bool) if mask.shape[1] == 1 else None

@@ -230,7 +230,7 @@ def new_head_groups(configs, num_heads, dtype):
     if len({group.share_qk for group in groups}) > 1:
         raise ValueError(
             "Either all head groups or none must have share_qk=True, which drops the model's keys. "
-            f"Received: {', '.join(type(group).__name__ for group in groups)}"
+            f"Received: {', '.join(group.kind for group in groups)}"
         )
     total = sum(group.num_heads for group in groups)
     if total != num_heads:

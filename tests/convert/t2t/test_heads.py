@@ -36,7 +36,7 @@ def test_steps_of_attention_to_an_encoder_are_one_pass():
     expected = group(query, value, key)
     for position in range(9):
         at = slice(position, position + 1)
-        output = group.cross_step(query=query[:, :, at], key=key, value=value, position=position)
+        output = group.cross_attention_step(query[:, :, at], value, key, position)
         np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
 
 

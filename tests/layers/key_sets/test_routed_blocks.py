@@ -28,11 +28,12 @@ def loop(heads, query, value, key, real=None):
     """The equation, when all blocks are seen. Each position has a key and a previous query."""
     real = np.ones((BATCH, LENGTH), bool) if real is None else real
     key, value = (np.repeat(x, HEADS // x.shape[1], axis=1) for x in (key, value))
-    kernel = heads.routed_kernel
+    routed_blocks = heads.key_sets[1]
+    kernel = routed_blocks.routed_kernel
     kernel = np.ones((HEADS, 1, DEPTH)) if kernel is None else kernel.numpy()
     routed = reference.normalize(reference.convolved(query, kernel, real))
     previous = reference.shifted(routed)
-    scale, bias = heads.routed_scale.numpy(), heads.routed_bias.numpy()
+    scale, bias = routed_blocks.routed_scale.numpy(), routed_blocks.routed_bias.numpy()
 
     def seen(b, h, i):
         return [j for j in range(i + 1) if real[b, i] and real[b, j]]
@@ -112,5 +113,5 @@ def test_attention_that_is_not_causal_is_refused():
 
 def test_the_first_tokens_are_not_the_first_queries():
     heads = Heads(2, [Window(4), FirstTokens(2), RoutedBlocks(**ALL)])
-    assert heads.joined_sets[2].num_first_tokens == 0
-    assert heads.joined_sets[2].keys_read(True) == 8 + 2 * LENGTH
+    assert heads.key_sets[2].num_first_tokens == 0
+    assert heads.key_sets[2].keys_read(True) == 8 + 2 * LENGTH

@@ -56,7 +56,7 @@ def test_only_chosen_layers_change(bert):
     inputs = make_inputs(bert)
     adapted = rt_keras.adapt(bert, SPARSE, layers=[1])
     kinds = [
-        [type(group).__name__ for group in block._self_attention_layer.head_groups]
+        [group.kind for group in block._self_attention_layer.head_groups]
         for block in adapted.transformer_layers
     ]
     assert kinds == [["FullHeads"], ["LocalHeads", "RoutingHeads"]]

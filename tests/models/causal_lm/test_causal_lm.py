@@ -102,7 +102,7 @@ def test_greedy_continuations_equal_recomputation(writer, prompts, continuations
     found = writer.generate(prompts, stop_token_ids=None)
     assert found["token_ids"].tolist() == continuations
     assert found["padding_mask"].all()
-    assert not checks.routing_heads(writer.backbone)[0].member_counts.numpy().any()
+    assert not checks.routing_heads(writer.backbone)[0].centroids.member_counts.numpy().any()
 
 
 def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):

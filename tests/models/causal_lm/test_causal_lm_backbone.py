@@ -31,7 +31,7 @@ def test_each_block_has_separate_head_groups():
     given = checks.groups()
     backbone = checks.make_backbone(head_groups=given)
     first, second = checks.routing_heads(backbone)
-    assert checks.largest_difference(first.centroids, second.centroids) > 0.1
+    assert checks.largest_difference(first.centroids.centroids, second.centroids.centroids) > 0.1
     assert not any(group.built for group in given)
 
 

@@ -70,7 +70,7 @@ def test_equation(causal):
             ),
             "cannot be combined with grid",
         ),
-        (lambda: FullHeads(1, memory_length=0), "memory_length must be an integer of at least 1"),
+        (lambda: FullHeads(1, memory_length=0), "memory_length must be a positive integer"),
     ],
 )
 def test_bad_arguments(make, message):
