@@ -4,6 +4,7 @@ The sections are dataclasses. The declaration of each key validates its value; s
 `rt_keras.training.config_fields`.
 """
 
+import copy
 import dataclasses
 
 import yaml
@@ -311,7 +312,8 @@ def _make_config(pairs, places):
     """Creates a configuration from pairs of keys and values, and the places that set them."""
     values = dataclasses.asdict(ExperimentConfig())
     for key, value in pairs:
-        set_value(values, key, value, places)
+        # A copy, since a later key may change an option in a list.
+        set_value(values, key, copy.deepcopy(value), places)
     refuse_old_heads(values["model"], places)
     config = read_section(ExperimentConfig, values, places=places)
     config.model.places = places

@@ -28,9 +28,12 @@ def test_overrides_win_over_the_file_and_take_yaml_values():
     assert config.optimizer.global_clipnorm is None
     assert config.trainer.jit_compile is False
     assert config.model.heads[0]["block_size"] == 32
-    # Defaults are never changed, only copies of them.
+    # Defaults and given lists are never changed, only copies of them.
     default = config_lib.make_config({"model.heads[0].num_heads": 2}).model.heads
     assert (default[0]["num_heads"], config_lib.ModelConfig().heads[0]["num_heads"]) == (2, 4)
+    given = [{"class": "FullHeads", "num_heads": 4}]
+    config_lib.make_config({"model.heads": given, "model.heads[0].num_heads": 2})
+    assert given[0]["num_heads"] == 4
 
 
 SMALL = {"model.hidden_dim": 16, "model.intermediate_dim": 16, "model.vocabulary_size": 9}
