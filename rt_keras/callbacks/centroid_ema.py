@@ -3,13 +3,13 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.arguments import AT_LEAST_1, NOT_NEGATIVE, SHARE_BELOW_1, check, one_of
 from rt_keras.callbacks.centroid_rules import (
     count_update,
     mean_update,
     moved_load_bias,
     moving_averages,
 )
-from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, SHARE_BELOW_1, check, one_of
 from rt_keras.layers.centroids import centroids_inside
 
 

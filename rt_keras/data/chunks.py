@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.arguments import SHARE_BELOW_1, check, wrong_value
 from rt_keras.data.batches import check_at_least_one, whole_batches
 from rt_keras.data.order import rows_of_share, shuffled
 from rt_keras.data.packing import (
@@ -14,7 +15,6 @@ from rt_keras.data.packing import (
     length_after,
     starting,
 )
-from rt_keras.keys import SHARE_BELOW_1, check, wrong_value
 
 # Number of tokens read at once in the search for document starts.
 SCANNED_TOKENS = 2**24

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from rt_keras import files
+from rt_keras.arguments import wrong_value
 from rt_keras.data import extras
-from rt_keras.keys import wrong_value
 
 # The sets that have another name in TensorFlow Datasets.
 RENAMED = {"downsampled_imagenet": "downsampled_imagenet/64x64"}

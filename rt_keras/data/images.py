@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets, read
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.keys import wrong_value
 
 # Image shape of each set.
 SHAPES = {

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.batches import check_at_least_one
-from rt_keras.keys import wrong_value
 
 # TensorFlow's `index_shuffle` uses 4 rounds. With these, neighbors stay near each other and passes
 # over a million examples resemble one another; with 12 or more, neither is measurable.

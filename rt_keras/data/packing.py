@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data import shards
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.order import batches_of_numbers
 from rt_keras.data.tokenizer import fingerprint
-from rt_keras.keys import wrong_value
 
 # Tokens per file: these are held in memory, and lost if packing is interrupted.
 SHARD_TOKENS = 2**26

@@ -5,11 +5,11 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets, read
 from rt_keras.data.examples import packed_strings, shuffled_batches
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav, resample, wav_samples
-from rt_keras.keys import wrong_value
 
 SETS = DataSets(
     "speech_folder or one of librispeech, ljspeech, vctk and tedlium",

@@ -11,9 +11,9 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.keras_internals import SpecialTokens, add_special_token
-from rt_keras.keys import wrong_value
 
 
 class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):

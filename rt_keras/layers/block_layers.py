@@ -5,7 +5,7 @@ import inspect
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 from rt_keras.layers.attention_calls import OBSERVERS, attention_scores, check_scores
 from rt_keras.layers.attention_masks import Masks, check_attention_mask, split_attention_mask
 from rt_keras.layers.document_caches import read_documents

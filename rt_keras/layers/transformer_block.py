@@ -5,7 +5,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 from rt_keras.layers.block_layers import (
     FEED_FORWARD_OPTIONS,
     NORMALIZATION_OPTIONS,

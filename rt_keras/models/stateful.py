@@ -4,7 +4,7 @@ import types
 
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention

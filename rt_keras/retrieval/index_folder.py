@@ -11,10 +11,10 @@ import keras
 import numpy as np
 
 from rt_keras import files
+from rt_keras.arguments import wrong_value
 from rt_keras.data import progress, read_documents, shards
 from rt_keras.data.document_source import text_of
 from rt_keras.data.file_reading import list_files
-from rt_keras.keys import wrong_value
 from rt_keras.retrieval.exact_index import ExactIndex
 from rt_keras.retrieval.passages import check_lengths, cut
 from rt_keras.training.experiment import load_model

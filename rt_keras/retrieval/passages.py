@@ -4,8 +4,8 @@ import re
 
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.tokenizer import batch_of_tokens
-from rt_keras.keys import wrong_value
 from rt_keras.layers.head_group import positive_int
 
 # A word with the white space before it.

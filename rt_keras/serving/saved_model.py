@@ -6,8 +6,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
+from rt_keras.arguments import wrong_value
 from rt_keras.keras_internals import traced_for_saving
-from rt_keras.keys import wrong_value
 from rt_keras.models.image.image_lm import RoutingTransformerImageLM
 from rt_keras.models.retrieval.contrastive import Contrastive
 from rt_keras.models.retrieval.reader import RoutingTransformerReader

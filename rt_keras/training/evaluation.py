@@ -5,8 +5,8 @@ import collections
 import tensorflow as tf
 
 from rt_keras import data as data_lib
+from rt_keras.arguments import wrong_value
 from rt_keras.data import progress
-from rt_keras.keys import wrong_value
 from rt_keras.models.programs import make_once
 from rt_keras.models.training import is_replicated
 from rt_keras.training.batches import shared_batches

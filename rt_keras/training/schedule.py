@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 
 
 def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):

@@ -5,7 +5,7 @@ import contextvars
 
 import keras
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 from rt_keras.layers.head_group import HeadGroup
 
 TOKEN_BIASES = (None, "fixed", "trainable")

@@ -9,8 +9,8 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.batches import check_at_least_one
-from rt_keras.keys import wrong_value
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.export import write_transformers_files
 from rt_keras.models.adapted.graph_generation import GraphGeneration, Prompts

@@ -5,7 +5,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.keys import wrong_value
+from rt_keras.arguments import wrong_value
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket, int32_seed
 from rt_keras.models.image.image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.image.image_embedding import sequence_to_images

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.arguments import POSITIVE, check, wrong_value
 from rt_keras.data import progress
-from rt_keras.keys import POSITIVE, check, wrong_value
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.models.generation import bucket
 from rt_keras.models.training import ModelCall, Training

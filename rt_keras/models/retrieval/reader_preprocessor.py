@@ -4,9 +4,9 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer, batch_of_tokens, check_strings, needs_utf8
-from rt_keras.keys import wrong_value
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.causal_lm.causal_lm_preprocessor import strings_of_tokens
 from rt_keras.models.compatible_parts import check_tokenizer

@@ -3,7 +3,7 @@
 import keras
 import keras_hub
 
-from rt_keras.keys import check, one_of
+from rt_keras.arguments import check, one_of
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.models.compatible_parts import check_backbone
 from rt_keras.models.presets import Loadable
