@@ -38,14 +38,15 @@ def make_heads(entry, path, places=None):
     """
     if isinstance(entry, list):
         return [make_heads(x, f"{path}[{i}]", places) for i, x in enumerate(entry)]
+    is_entry = isinstance(entry, dict) and isinstance(entry.get("class"), str)
+    options = dict(entry) if is_entry else {}
+    for name, value in options.items():
+        if isinstance(value, list) and any(isinstance(x, dict) for x in value):
+            options[name] = make_heads(value, f"{path}.{name}", places)
     try:
-        if not isinstance(entry, dict) or not isinstance(entry.get("class"), str):
+        if not is_entry:
             raise ValueError("heads need a class, as in {class: LocalHeads, num_heads: 4, ...}")
-        cls = _find_class(entry["class"])
-        options = {name: value for name, value in entry.items() if name != "class"}
-        for name, value in options.items():
-            if isinstance(value, list) and any(isinstance(x, dict) for x in value):
-                options[name] = make_heads(value, f"{path}.{name}", places)
+        cls = _find_class(options.pop("class"))
         known = {*inspect.signature(cls).parameters, *LAYER_OPTIONS} - {"kwargs"}
         for name in options.keys() - known:
             likely = nearest(str(name), known)

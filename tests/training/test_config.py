@@ -153,7 +153,11 @@ model:
         ("num_heads: 2}", "num_head: 2}", "line 4: .* unknown option num_head; .* is num_heads"),
         (", num_heads: 2}", "}", "line 4: .*num_heads"),
         ("num_heads: 2}", "num_heads: 0}", r"line 4: model.heads\[0\]: .*num_heads must be a pos"),
-        ("_size: 8", "_size: a", r"line 8: model.heads\[1\].key_sets\[0\]: block_size must be an"),
+        (
+            "_size: 8",
+            "_size: a",
+            r"^\S+, line 8: model.heads\[1\].key_sets\[0\]: block_size must be",
+        ),
         ("key_sets:", "share_qk: 3\n      key_set:", "line 5: .* unknown option key_set; "),
     ],
 )
