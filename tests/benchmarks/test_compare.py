@@ -50,21 +50,6 @@ def test_a_row_has_means_and_deviations_over_seeds():
     ]
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["quickstart", "--seeds", "0"], "--seeds must be at least 1"),
-        (["quickstart:model.num_layer=1"], "unknown key"),
-        (["no_such.yaml"], "there is no configuration 'no_such.yaml'"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_trained(options, message, tmp_path, capsys):
-    command = ["benchmark", "compare", *options, "--output", str(tmp_path / "out")]
-    assert cli.main(command) == 1
-    error = capsys.readouterr().err
-    assert message in error and len(error.splitlines()) == 1 and not (tmp_path / "out").exists()
-
-
 def test_the_commands_on_the_pages_are_complete_and_name_configurations():
     pages = [path.read_text().replace("\\\n", "") for path in PAGES.glob("*.md")]
     lines = [line for page in pages for line in page.splitlines()]

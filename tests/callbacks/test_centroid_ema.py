@@ -328,21 +328,6 @@ def test_centroids_start_from_members_of_the_first_batch(update):
     assert np.abs(notes.states[1]["centroids"] - centroids).max() > 0.01
 
 
-@pytest.mark.slow
-def test_a_saved_model_goes_on_where_it_was(tmp_path):
-    model, data = make_eager_model(), make_data(batches=2)
-    options = {"decay": 0.8, "update": "count"}
-    fit(model, data, CentroidEMA(**options))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert_close(state(loaded), state(model))
-    more = make_data(batches=2, seed=5)
-    fit(model, more, CentroidEMA(**options))
-    # Only centroids that have never moved are initialized from the first batch.
-    fit(loaded, more, CentroidEMA(**options, initialize_from_batch=True))
-    assert_close(state(loaded), state(model))
-
-
 @pytest.mark.parametrize("update", ["mean", "count"])
 def test_an_empty_cluster_restarts_from_a_member(update):
     model, data = make_model_with_an_empty_cluster(), make_data(batches=4)

@@ -1,7 +1,6 @@
 import json
 
 import keras_hub
-import numpy as np
 import pytest
 
 from rt_keras.training import experiment
@@ -54,19 +53,6 @@ def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_without_heads_the_model_stays_as_it_is(run, tmp_path):
-    # KerasHub's epsilon, which it takes for all folders.
-    llama = write_llama(tmp_path / "llama", rms_norm_eps=1e-6)
-    assert adapt(run, llama, tmp_path / "preset")[0] == 0
-    original = keras_hub.models.CausalLM.from_preset(str(llama))
-    ids = np.arange(24)[None]
-    logits, expected = (
-        np.asarray(model({"token_ids": ids, "padding_mask": np.ones_like(ids)}))
-        for model in (experiment.load_model(tmp_path / "preset"), original)
-    )
-    np.testing.assert_allclose(logits, expected, atol=1e-5)
-
-
 def test_presets_longer_sequences_and_global_layers(run, tmp_path):
     make_backbone("Llama").save_to_preset(tmp_path / "keras")
     lengths = ["--max-length", 96, "--trained-length", 48]
@@ -83,27 +69,6 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
     assert status == 0
     (layer, _) = json.loads(figures.read_text())["layers"]
     assert "FirstTokens(num_first_tokens=4), SelectedBlocks(block_size=4, num_blocks=16" in layer
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        (["--heads", "{class: LocalHeads"], "--heads is not valid YAML"),
-        (["--heads", "{class: LoclHeads, num_heads: 4}"], "the nearest is LocalHeads"),
-        (["--heads", "local.num_heads=4"], "heads need a class, as in {class: LocalHeads"),
-        (["--heads", *LOCAL, "--layers", "7"], "a list of ints from 0 to 1"),
-        (["--heads", *LOCAL, "--layers", "last"], "--layers must be numbers from 0, or global"),
-        (["--layers", "1"], "--layers needs --heads"),
-        (["--keys", 8, "--heads", *LOCAL], "--keys and --heads are mutually exclusive"),
-    ],
-)
-def test_bad_arguments_give_one_line_before_weights_are_read(
-    run, llama, tmp_path, monkeypatch, options, part
-):
-    monkeypatch.setattr("rt_keras.models.adapted.folders.TensorFiles.read", None)
-    status, _, error = adapt(run, llama, tmp_path / "preset", *options)
-    assert_one_line(status, error, part)
-    assert not (tmp_path / "preset").exists()
 
 
 def test_bad_folders_give_one_line(run, llama, preset, tmp_path, monkeypatch):

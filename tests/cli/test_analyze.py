@@ -3,7 +3,6 @@ import math
 
 import pytest
 
-from tests.cli.checks import assert_one_line
 from tests.models.adapted.llama_folder import write_llama
 
 
@@ -46,26 +45,6 @@ def test_clusters_are_listed_and_drawn(run, tiny_run, tmp_path):
         assert f"{head['of']}: entropy {head['entropy']:.2f}" in output
 
 
-@pytest.mark.parametrize(
-    "arguments, part",
-    [
-        (["causality", "--positions", 0], "--positions must be at least 1. Received: 0"),
-        (["heads", "--positions", 513], "--positions must be from 1 to 512. Received: 513"),
-        (["heads", "--heads", "0.0"], "--heads needs --plot"),
-        (
-            ["heads", "--plot", "no_such.png", "--heads", "0.2"],
-            "--heads must be LAYER.HEAD from 0.0 to 0.1. Received: 0.2",
-        ),
-        (["clusters", "--sequences", 0], "--sequences must be at least 1"),
-        (["clusters", "--plot", "clusters"], "--plot must end in .png"),
-    ],
-)
-def test_bad_arguments_give_one_line(run, tiny_run, arguments, part):
-    command, *rest = arguments
-    status, _, error = run("analyze", command, "--model", tiny_run, *rest)
-    assert_one_line(status, error, part)
-
-
 @pytest.fixture
 def analyze_attention(run, tmp_path):
     write_llama(tmp_path / "llama")
@@ -87,17 +66,3 @@ def test_attention_is_measured_and_drawn(analyze_attention, tmp_path):
     heads = json.loads(figures.read_text())["heads"]
     assert len(heads) == 8 and all(0 < head["window"] <= 1.001 for head in heads)
     assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("options", "files", "message"),
-    [
-        (["--keys", 12], {}, "--keys must be a multiple of 8. Received: 12"),
-        ([], {"text": "no_such.txt"}, "--text must be a text file. Received: "),
-        ([], {"model": "no_such"}, "model must be an existing folder"),
-        ([], {}, "tokens; 2,048 are needed"),
-    ],
-)
-def test_bad_arguments_about_attention_give_one_line(analyze_attention, options, files, message):
-    status, _, error = analyze_attention(*options, **files)
-    assert_one_line(status, error, message)

@@ -6,7 +6,6 @@ from rt_keras.cli import ask
 from rt_keras.data.document_source import text_of
 from rt_keras.retrieval import read_index
 from rt_keras.training.experiment import load_model
-from tests.cli.checks import assert_one_line
 
 QUESTIONS = ["what is blue?", "who eats squid?"]
 
@@ -78,20 +77,3 @@ def test_without_a_reader_the_passages_are_printed(ask_with, index, monkeypatch)
     # There are fewer than are wanted.
     found, _ = ask_with(QUESTIONS[0], "--passages", 999, reader=False)
     assert len(found[0]["sources"]) == len(index.passages)
-
-
-@pytest.mark.parametrize(
-    "options, parts",
-    [
-        (["--model", "RETRIEVER"], ["holds a retriever model, not a reader"]),
-        ([" "], ["QUESTION must not be empty"]),
-        (["--passages", 3], ["--passages must be from 1 to 2"]),
-        (["--top-p", 1.5], ["--top-p must be from 0 to 1. Received: 1.5"]),
-    ],
-)
-def test_wrong_use_is_refused_in_one_line(run, retrieval_folder, options, parts):
-    options = [retrieval_folder / "retriever" if x == "RETRIEVER" else x for x in options]
-    command = ["ask", "--index", retrieval_folder / "index", "--model", retrieval_folder / "reader"]
-    status, output, error = run(*command, "a", *options)
-    assert_one_line(status, error, *parts)
-    assert not output

@@ -3,8 +3,6 @@ import os
 
 import pytest
 
-from tests.cli.checks import assert_one_line
-
 
 @pytest.mark.slow
 def test_texts_are_continued_alike_at_once_streamed_and_in_a_batch(run, tiny_run, tmp_path):
@@ -42,21 +40,3 @@ def test_a_stream_comes_in_pieces_once_all_is_compiled(run, tiny_run, monkeypatc
     run("generate", "--model", tiny_run, "--prompt", "a", "--stream")
     shown = events[events.index("made a") :]
     assert shown == ["made a", "made b", "printed a", "printed b", "made c", "printed c", "printed"]
-
-
-@pytest.mark.parametrize(
-    "arguments, parts",
-    [
-        ([], ["--prompt is missing"]),
-        (["--prompt", "a", "--max-length", 0], ["--max-length must be at least 1. Received: 0"]),
-        (["--prompt", "a", "--temperature", 0], ["temperature", "0.0"]),
-        (["--prompt", "a", "--top-p", 0.5], ["--top-p does not apply to sampler random"]),
-        (["--prompt", "a", "--image", "x.png"], ["--image does not apply", ", a text model"]),
-        (["--prompt", "a", "b", "--stream"], ["--stream is for one --prompt"]),
-        (["--prompt", "a", "--stop", "no such"], ["--stop must be tokens", "'no such'"]),
-        (["--model", "no/such", "--prompt", "a"], ["no/such"]),
-    ],
-)
-def test_bad_arguments_give_one_line(run, tiny_run, arguments, parts):
-    status, _, error = run("generate", "--model", tiny_run, *arguments)
-    assert_one_line(status, error, *parts)

@@ -22,23 +22,3 @@ def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
     assert run(*command)[:2] == (0, output)
     status, _, error = run(*command, "--overlap", 4)
     assert_one_line(status, error, "holds packed data whose overlap is")
-
-
-@pytest.mark.parametrize(
-    "changes, parts",
-    [
-        ({"--documents": "nothing"}, ["--documents is nothing, which does not exist"]),
-        ({"--retriever": "reader"}, ["holds a reader model, not a retriever"]),
-        ({"--passage-length": 31}, ["length must be at most 30", "Received: "]),
-        ({"--overlap": 30}, ["overlap must be from 0 to 29"]),
-    ],
-)
-def test_wrong_use_is_refused_in_one_line(run, retrieval_folder, tmp_path, changes, parts):
-    options = {
-        "--documents": retrieval_folder / "documents.jsonl",
-        "--retriever": retrieval_folder / "retriever",
-        "--output": tmp_path / "index",
-        **{name: retrieval_folder / x if x == "reader" else x for name, x in changes.items()},
-    }
-    status, _, error = run("index", *(part for option in options.items() for part in option))
-    assert_one_line(status, error, *parts)

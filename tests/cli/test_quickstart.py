@@ -28,8 +28,3 @@ def test_an_export_with_other_scores_is_an_error(
     status, output, error = run("quickstart", "--output", tmp_path / "quickstart")
     assert_one_line(status, error, "the exported model's scores in a new process differ")
     assert "gzip -9 " in output and "a sample:\ndef\n" in output
-
-
-def test_a_folder_that_holds_something_is_refused(run, tiny_run):
-    status, _, error = run("quickstart", "--output", tiny_run)
-    assert_one_line(status, error, "already exists; name a new")

@@ -53,22 +53,3 @@ def test_one_file_is_split_trained_on_resumed_and_scored(run, tiny_settings, tmp
     with file.open("a") as more:
         more.write("more")
     assert_one_line(*run(*train, "--resume")[::2], "training data have changed", "a book is")
-
-
-@pytest.mark.parametrize(
-    "arguments, parts",
-    [
-        ([], ["--config is missing"]),
-        (["--config", "bokos"], ["'bokos'", "books"]),
-        (["--config", "books", "--resume"], ["no run to resume"]),
-        (["--config", "books", "--data", "pg91"], ["'pg91'", "or a folder or text file"]),
-        (
-            ["--config", "books", "--data", "pg19", "--set", "data.directory=x"],
-            ["--data and --set data.directory=x are mutually exclusive"],
-        ),
-    ],
-)
-def test_bad_arguments_give_one_line(run, tmp_path, arguments, parts):
-    status, _, error = run("train", *arguments, "--output", tmp_path / "run")
-    assert_one_line(status, error, *parts)
-    assert not (tmp_path / "run").exists()

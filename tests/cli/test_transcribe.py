@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.cli.checks import assert_one_line
 from tests.models.speech.test_speech_recognizer import make_model
 
 CHIRP = 0.5 * np.sin(np.arange(24_000, dtype="float32") ** 2 / 2e4)
@@ -33,22 +32,3 @@ def test_each_file_has_a_line(run, saved, sounds, tmp_path):
     assert status == 0 and list(texts) == [str(sound) for sound in sounds]
     assert all(f"{sound}: {texts[str(sound)]}\n" in output for sound in sounds)
     assert run("transcribe", "--model", saved, sounds[0], "--beam-width", 4)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        (["SOUND", "no.wav"], ["no.wav does not exist"]),
-        ([__file__], ["not a sound"]),
-        (["SOUND", "--beam-width", 0], ["--beam-width must be at least 1. Received: 0"]),
-    ],
-)
-def test_wrong_use_is_refused_in_one_line(run, saved, sounds, options, parts):
-    options = [sounds[0] if option == "SOUND" else option for option in options]
-    status, _, error = run("transcribe", "--model", saved, *options)
-    assert_one_line(status, error, *parts)
-
-
-def test_a_model_of_texts_cannot_hear(run, tiny_run, sounds):
-    status, _, error = run("transcribe", "--model", tiny_run, sounds[0])
-    assert_one_line(status, error, "not one of speech")

@@ -133,21 +133,6 @@ def test_any_first_batch_is_the_rest_of_the_whole_and_workers_share_it(packed):
     assert set(np.ravel(found)) <= {0, 1, *range(2, 202)}
 
 
-def test_packing_goes_on_where_it_was_interrupted(pack, tmp_path):
-    def interrupted():
-        yield from TEXTS[:5]
-        raise OSError("the disk is gone")
-
-    whole, folder = pack(TEXTS), tmp_path / "interrupted"
-    text = tf.TensorSpec([], tf.string)
-    broken = tf.data.Dataset.from_generator(interrupted, output_signature=text)
-    with pytest.raises(tf.errors.OpError, match="the disk is gone"):
-        data.pack_documents(broken, data.ByteTokenizer(), folder)
-    assert list(folder.glob("*.npy"))
-    pack(TEXTS, folder=folder)
-    assert read_manifest(folder) == read_manifest(whole)
-
-
 def test_what_is_packed_is_not_packed_again_nor_with_another_tokenizer(pack, capfd):
     folder = pack(TEXTS)
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}

@@ -190,22 +190,6 @@ def letters(labels):
     return ["".join(chr(token - 2) for token in row if token) for row in np.asarray(labels)]
 
 
-@pytest.mark.slow
-def test_training_batches(packed):
-    batches = check_order(functools.partial(training_speech, packed, make_preprocessor(), 2), 1e-5)
-    inputs = {
-        "features": tf.TensorSpec([2, 40, 4]),
-        "padding_mask": tf.TensorSpec([2, 40], tf.bool),
-    }
-    labels = tf.TensorSpec([2, 6], tf.int32)
-    assert batches.element_spec == (inputs, labels, tf.TensorSpec([2]))
-    for inputs, labels, weights in batches.take(5).as_numpy_iterator():
-        assert weights.tolist() == [1, 1]
-        frames = [4 * ("abcde".index(text) + 1) for text in letters(labels)]
-        assert inputs["padding_mask"].sum(axis=1).tolist() == frames
-        assert not np.any(inputs["features"][~inputs["padding_mask"]])
-
-
 def test_evaluation_has_every_recording_that_can_be_aligned_once():
     speech = dataset_of((POSITION, "a"), (POSITION, "ab"), (3 * POSITION, "cd"), (900, "e"))
     with pytest.warns(UserWarning, match="^1 recordings are left out"):

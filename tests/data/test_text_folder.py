@@ -39,18 +39,6 @@ def test_folders_named_as_splits(tmp_path):
     }
 
 
-def test_flat_and_nested_files_are_split_by_name(tmp_path):
-    names = [f"{number}.txt" for number in range(60)] + ["deep/down/x.txt"]
-    folder = write(tmp_path / "texts", {name: name.encode() for name in names})
-    assert TextFolder(folder, data_dir=tmp_path / "tfds").split_note is None
-    splits = prepared(folder, tmp_path / "tfds")
-    assert {name for files in splits.values() for name in files} == set(names)
-    for split, files in splits.items():
-        assert all(
-            split_of(name) == split and text == name.encode() for name, text in files.items()
-        )
-
-
 def test_too_few_files_for_three_splits_are_all_cut(tmp_path):
     lines = {name: [f"{name} {n:2}\n".encode() for n in range(40)] for name in ("a.txt", "b.txt")}
     folder = write(tmp_path / "texts", {name: b"".join(x) for name, x in lines.items()})

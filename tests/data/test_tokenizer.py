@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras import convert, data
-from rt_keras.data.tokenizer import ListTokenizer, TextTokenizer, check_strings, fingerprint
+from rt_keras.data.tokenizer import ListTokenizer, TextTokenizer, fingerprint
 
 TEXTS = ["the quick fox", "", "the dog jumps, the fox jumps."]
 WORDS = ["<pad>", "<EOS>", "<unk>", "the", "fox", "@-@", "jumps", "."]
@@ -107,20 +107,6 @@ def test_what_cannot_be_read_is_named(tokenizer):
     else:
         with pytest.raises(ValueError, match="^inputs 1 must be valid UTF-8. Received: b'a"):
             tokenizer(tf.constant([b"the", b"a\xff"]))
-
-
-@pytest.mark.parametrize(
-    "strings, error, message",
-    [
-        (np.array(["\udcff"]), ValueError, "text must be valid UTF-8. Received: '.udcff'"),
-        (tf.ragged.constant([["a"], [b"\xff"]]), ValueError, "text 1 must be valid UTF-8"),
-        (["a", None], TypeError, "text 1 must be a string. Received: None"),
-        (b"a" * 999 + b"\xff", ValueError, r"text must be .* Received: b'a{80}'\.\.\. \(invalid"),
-    ],
-)
-def test_the_place_of_what_is_no_text_is_named(strings, error, message):
-    with pytest.raises(error, match=f"^{message}"):
-        check_strings("text", strings, needs_utf8=True)
 
 
 # === Those with lists of tokens ===

@@ -98,17 +98,9 @@ def test_what_is_no_wav_file_of_16_bits_is_an_error(sound):
         decode_wavs([wave_file(2), sound])
 
 
-def test_in_a_pipeline_in_a_function_and_with_a_rate_of_0():
-    sounds = [encode_wav(sine(8_000, 0.01), 8_000), b"", encode_wav(sine(16_000, 0.02), 16_000)]
-    expected = decode_wavs(sounds)
-    (found,) = tf.data.Dataset.from_tensor_slices(sounds).batch(3).map(decode_wavs)
-    function = tf.function(decode_wavs, input_signature=[tf.TensorSpec([None], tf.string)])
-    for results in (found, function(tf.constant(sounds))):
-        for x, y in zip(results, expected):
-            np.testing.assert_allclose(x, y, rtol=0, atol=1e-6)
-    silent = bytearray(sounds[0])
+def test_a_rate_of_0_is_an_error_in_a_pipeline_too():
+    silent = bytearray(wave_file(2))
     silent[24:28] = bytes(4)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        decode_wavs([bytes(silent)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=NOT_WAV):
-        list(tf.data.Dataset.from_tensors([b"no sound"]).map(decode_wavs))
+    for sound in (bytes(silent), b"no sound"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            list(tf.data.Dataset.from_tensors([sound]).map(decode_wavs))

@@ -178,16 +178,6 @@ def test_a_folder_of_another_index_is_refused(index, documents, retriever, tmp_p
     assert files_of(index) == before
 
 
-def test_changed_documents_are_refused(retriever, tmp_path):
-    documents = tmp_path / "texts"
-    documents.mkdir()
-    (documents / "a.txt").write_text("A text.")
-    build_index(documents, retriever, tmp_path / "index")
-    (documents / "b.txt").write_text("Another.")
-    with pytest.raises(ValueError, match="packed data whose documents is"):
-        build_index(documents, retriever, tmp_path / "index")
-
-
 @pytest.mark.parametrize(
     "lines, message",
     [

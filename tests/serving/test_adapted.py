@@ -113,16 +113,6 @@ def test_an_end_of_text_with_the_id_of_padding_counts(exported, tmp_path):
     assert (found != 0).tolist() == [True, True, True, False]
 
 
-def test_a_state_goes_on_with_scores(exported):
-    ids = np.random.default_rng(0).integers(1, 250, [2, 40])
-    expected = exported.ask("score", ids=ids)["log_probabilities"]
-    state, found = exported.ask("new_state", rows=2), []
-    for start, end in ((0, 7), (7, 8), (8, 30), (30, 40)):
-        state = exported.ask("score_next", ids=ids[:, start:end], **state)
-        found.append(state.pop("log_probabilities"))
-    np.testing.assert_allclose(np.concatenate(found, axis=1), expected, rtol=0, atol=1e-4)
-
-
 ALONE = """
 import json, sys
 for name in ("rt_keras", "keras_hub", "official", "tensorflow_text"):

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from rt_keras import arguments
-from rt_keras.training.config_fields import field, keys_of, read_section, section
+from rt_keras.training.config_fields import field, read_section, section
 
 
 @dataclasses.dataclass
@@ -20,27 +20,6 @@ class Outer:
     rate: float = field(1.0, "how fast", arguments.POSITIVE)
     sizes: list = field([1], "sizes")
     inner: Inner = section(Inner, ("ctc",))
-
-
-def test_every_key_is_listed_with_its_declaration():
-    keys = keys_of(Outer, "outer.")
-    assert [(key.name, key.values, key.default, key.kinds) for key in keys.values()] == [
-        ("outer.name", "one of first, second, or null", None, None),
-        ("outer.text", "text", "", None),
-        ("outer.large", "true or false", False, None),
-        ("outer.rate", "a number above 0", 1.0, None),
-        ("outer.sizes", "a list", [1], None),
-        ("outer.inner.count", "an integer of at least 1", 2, ("ctc",)),
-        ("outer.inner.share", "at least 0 and below 1", 0.5, ("reader",)),
-    ]
-    assert keys["outer.inner.count"].meaning == "how many"
-
-
-def test_a_section_is_read_with_defaults():
-    assert read_section(Outer, {}) == Outer()
-    outer = read_section(Outer, {"name": "first", "inner": {"count": 30.0}, "rate": 2})
-    assert outer == Outer("first", rate=2.0, inner=Inner(30))
-    assert type(outer.rate) is float and type(outer.inner.count) is int
 
 
 def test_limits_are_in_or_out_of_the_range_as_it_says():
