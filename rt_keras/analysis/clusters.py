@@ -65,7 +65,7 @@ def _of_sequence(model, tokens):
             "head": first + head,
             "kind": group.kind,
             "of": source,
-            "num_clusters": group.num_clusters,
+            "num_clusters": group.centroids.num_clusters,
             "clusters": clusters[:, head],
         }
         for call in attention_calls(model, inputs)

@@ -29,14 +29,15 @@ def parse(name):
     ('blocks', {'block_size': 8})
     """
     from rt_keras.layers.key_sets import SelectedBlocks
-    from rt_keras.layers.key_sets.key_set import options_of
+    from rt_keras.layers.key_sets.key_set import OF_LAYERS
 
     kind, *assignments = name.split(":")
     if kind not in KINDS:
         raise ValueError(f"--kinds must be among {', '.join(KINDS)}. Received: {name}")
     options, known = dict(map(config_files.parse_assignment, assignments)), []
     if kind in WITH_BLOCKS:
-        known = [field.name for field in options_of(SelectedBlocks) if field.name != "by_content"]
+        config = SelectedBlocks(block_size=1, num_blocks=1).get_config()
+        known = [name for name in config if name not in (*OF_LAYERS, "by_content")]
     for option in options.keys() - set(known):
         known = ", ".join(known) or "none"
         raise ValueError(f"--kinds {kind} has the options {known}. Received: {option}")

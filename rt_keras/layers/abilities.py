@@ -1,10 +1,10 @@
-"""What heads, and the sets of keys that they attend to, can do."""
+"""Abilities of heads, and of the sets of keys that they attend to."""
 
 from typing import NamedTuple
 
 
 class Abilities(NamedTuple):
-    """What heads or a set of keys can do. A union can do what all of its sets can.
+    """Abilities of heads or of a set of keys. A union can do what all of its sets can.
 
     Attributes:
         causal, bidirectional: bool, whether a call may be causal, and whether it may not be.

@@ -97,10 +97,8 @@ class AttentionCall:
 
     @property
     def kinds(self):
-        """The class name of each head's group, such as "RoutingHeads"."""
-        return [
-            type(call.group).__name__ for call in self.groups for _ in range(call.group.num_heads)
-        ]
+        """The kind of each head, such as "Window"."""
+        return [call.group.kind for call in self.groups for _ in range(call.group.num_heads)]
 
     def weights(self, count=None):
         """Yields the attention weights of all heads, for a chunk of keys at a time.

@@ -53,6 +53,11 @@ class Centroids(keras.layers.Layer):
         ValueError: if a number is out of range.
 
     Source: Roy et al. 2021, section 4.1.
+
+    >>> centroids = Centroids(num_clusters=3)
+    >>> centroids.build((1, 2, 10, 8), sources=1)
+    >>> centroids.centroids.shape
+    TensorShape([2, 3, 8])
     """
 
     # Set by CentroidEMA. Without it, the centroids would keep their initial values.

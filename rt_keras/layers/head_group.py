@@ -66,6 +66,8 @@ class HeadGroup(keras.layers.Layer):
             differ in number. If lengths are known only at run time, the last error is an
             `InvalidArgumentError`, which XLA does not check.
 
+    Source: ours.
+
     >>> from rt_keras.ops import full_attention
     >>> class Full(HeadGroup):
     ...     def attend(self, inputs, return_logsumexp=False):

@@ -37,6 +37,11 @@ class RelativePositions(keras.layers.Layer):
 
     Source: learned: Shaw et al. 2018, section 3.2; sinusoidal: Dai et al. 2019, Transformer-XL,
     section 3.3.
+
+    >>> positions = RelativePositions(max_relative_distance=3)
+    >>> positions.build((1, 2, 10, 8))
+    >>> positions.table().shape
+    TensorShape([2, 7, 8])
     """
 
     def __init__(

@@ -9,7 +9,7 @@ SUMS = "sum", "none", None
 
 
 class Shares(NamedTuple):
-    """How a part of a batch counts in the loss of labels, and in those that layers add.
+    """Shares of a part of a batch in the loss of labels, and in those that layers add.
 
     Attributes:
         labels: float scalar, or `[parts]`.

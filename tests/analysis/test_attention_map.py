@@ -11,7 +11,7 @@ from rt_keras.models import (
     RoutingTransformerCausalLMPreprocessor,
 )
 
-TEXT = "abé abé abé"
+TEXT, ROUTED = "abé abé abé", "Cluster of assignment 'nearest'"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_every_head_has_weights_of_one_for_each_query_and_none_of_the_future(map
         (3, length, length),
         (2, length, length),
     ]
-    assert maps["heads"] == [["LocalHeads", "LocalHeads", "RoutingHeads"], ["FullHeads"] * 2]
+    assert maps["heads"] == [["Window", "Window", ROUTED], ["Everything"] * 2]
     for weights in maps["weights"]:
         # Queries without keys in their cluster have none.
         sums = weights.sum(-1)

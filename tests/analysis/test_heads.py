@@ -11,6 +11,8 @@ from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_divergence import head_divergences, pairs_by_kind
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerSeq2SeqBackbone
 
+ROUTED = "Cluster of assignment 'nearest'"
+
 
 def backbone(*groups):
     keras.utils.set_random_seed(0)
@@ -33,10 +35,10 @@ def test_means_and_deviations_are_over_all_positions_of_all_batches():
             expected[call.name, *kinds] += head_divergences(call, pairs).ravel().tolist()
     assert figures["upper_bound"] == math.log(2)
     assert {(row["layer"], *row["kinds"]): row["pairs"] for row in figures["divergences"]} == {
-        ("transformer_block_0/attention", "LocalHeads", "LocalHeads"): 1,
-        ("transformer_block_0/attention", "LocalHeads", "RoutingHeads"): 4,
-        ("transformer_block_0/attention", "RoutingHeads", "RoutingHeads"): 1,
-        ("transformer_block_1/attention", "FullHeads", "LocalHeads"): 1,
+        ("transformer_block_0/attention", ROUTED, ROUTED): 1,
+        ("transformer_block_0/attention", ROUTED, "Window"): 4,
+        ("transformer_block_0/attention", "Window", "Window"): 1,
+        ("transformer_block_1/attention", "Everything", "Window"): 1,
     }
     for row in figures["divergences"]:
         values = [x for x in expected[row["layer"], *row["kinds"]] if not math.isnan(x)]
@@ -87,8 +89,8 @@ def test_encoders_decoders_and_what_lies_between_are_compared():
     found = heads.measure(model, [inputs])["divergences"]
     layers = [(row["layer"].split("/")[-1], row["kinds"], row["positions"]) for row in found]
     assert layers == [
-        ("attention", ["FullHeads", "LocalHeads"], 10),
-        ("attention", ["FullHeads", "LocalHeads"], 7),
-        ("cross_attention", ["FullHeads", "FullHeads"], 7),
+        ("attention", ["Everything", "Window"], 10),
+        ("attention", ["Everything", "Window"], 7),
+        ("cross_attention", ["Everything"] * 2, 7),
     ]
     assert len({row["layer"] for row in found}) == 3

@@ -94,20 +94,20 @@ def test_the_command_trains_in_a_process_of_its_own(tmp_path, capfd):
 def test_kinds_have_four_heads_in_blocks_with_or_without_convolutions():
     for name, kind in quality_heads.KINDS.items():
         assert sum(group.num_heads for group in kind.head_groups(4, SIZES)) == 4, name
-    found = {}
+    found, both = {}, "Window + Cluster of assignment 'nearest'"
     for kind in ("local_convolution", "local_convolution_below"):
         model = quality_training.build(Text(256), {**SHAPE, "kind": kind})
         blocks = [x.attention for x in model.layers if isinstance(x, TransformerBlock)]
-        found[kind] = [(type(x.head_groups[0]).__name__, x.conv_kernel_size) for x in blocks]
+        found[kind] = [(x.head_groups[0].kind, x.conv_kernel_size) for x in blocks]
     assert found == {
-        "local_convolution": [("LocalHeads", 4)] * 2,
-        "local_convolution_below": [("LocalHeads", 4), ("LocalRoutingHeads", None)],
+        "local_convolution": [("Window", 4)] * 2,
+        "local_convolution_below": [("Window", 4), (both, None)],
     }
 
 
 def test_sizes_of_clusters_and_blocks():
     _, group = quality_heads.KINDS["local_and_nearest"].head_groups(4, SIZES)
-    assert (group.num_clusters, group.window_size) == (8, 32)
+    assert (group.centroids.num_clusters, group.key_sets[0].window_size) == (8, 32)
     # The keys of two windows less.
     for keys, expected in ((96, (16, 4, 12)), (32, (4, 1, 20))):
         (heads,) = quality_heads.routed_blocks(4, quality_heads.Sizes(keys=keys, clusters=8))

@@ -85,9 +85,10 @@ def test_heads_of_models_have_the_window_and_clusters_fill_the_sequence():
         assert sum(group.num_heads for group in models.head_groups(kind, 4, 32, 8)) == 4
     for kind in models.ROUTING:
         local, routing = models.head_groups(kind, 4, 32, 8)
-        assert (local.num_heads, local.block_size) == (2, 8)
-        assert (routing.num_heads, routing.num_clusters, routing.window_size) == (2, 4, 8)
-        assert kind == f"{routing.assignment}_{'shared' if routing.share_qk else 'separate'}"
+        (cluster,) = routing.key_sets
+        assert (local.num_heads, local.key_sets[0].block_size) == (2, 8)
+        assert (routing.num_heads, cluster.num_clusters, cluster.window_size) == (2, 4, 8)
+        assert kind == f"{cluster.assignment}_{'shared' if routing.share_qk else 'separate'}"
 
 
 def test_rivals_that_are_not_installed_are_left_out_with_a_line_that_helps(monkeypatch, capsys):

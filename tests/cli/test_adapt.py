@@ -39,13 +39,13 @@ def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     status, shown, _ = adapt(run, llama, output, *options)
     assert status == 0
     found = json.loads(figures.read_text())
-    groups = "2 LocalHeads(block_size=8), 2 FullHeads()"
-    assert found["layers"] == ["4 FullHeads()", groups]
+    groups = "2 heads of Window(block_size=8), 2 heads of Everything()"
+    assert found["layers"] == ["4 heads of Everything()", groups]
     assert found["model"] == "AdaptedLlama3CausalLM" and found["trained_length"] == 48
     left_alone = [layer["left_alone"] for layer in found["attention"]]
     assert left_alone == ["not among the chosen layers", ""]
     assert found["bytes"] == sum(x.stat().st_size for x in output.rglob("*") if x.is_file())
-    assert "1 2 LocalHeads(block_size=8) 16 0 0" in " ".join(shown.split())
+    assert "1 2 heads of Window(block_size=8) 16 0 0" in " ".join(shown.split())
     assert "trained on sequences of 48 tokens" in shown
     loaded = experiment.load_model(output)
     assert loaded.count_params() == found["parameters"]
@@ -58,7 +58,7 @@ def test_presets_longer_sequences_and_global_layers(run, tmp_path):
     lengths = ["--max-length", 96, "--trained-length", 48]
     options = ["--heads", *LOCAL, "--layers", "global", *lengths]
     status, shown, _ = adapt(run, tmp_path / "keras", tmp_path / "preset", *options)
-    assert status == 0 and "0 to 1 4 LocalHeads(block_size=8)" in " ".join(shown.split())
+    assert status == 0 and "0 to 1 4 heads of Window(block_size=8)" in " ".join(shown.split())
     backbone = keras_hub.models.Backbone.from_preset(str(tmp_path / "preset"))
     assert backbone.rotary_scale == 2
 
@@ -68,7 +68,7 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
     status, _, _ = adapt(run, llama, tmp_path / "preset", "--keys", 64, "--json", figures)
     assert status == 0
     (layer, _) = json.loads(figures.read_text())["layers"]
-    assert "FirstTokens(num_first_tokens=4), SelectedBlocks(block_size=4, num_blocks=16" in layer
+    assert "FirstTokens(num_first_tokens=4) + SelectedBlocks(block_size=4, num_blocks=16" in layer
 
 
 def test_bad_folders_give_one_line(run, llama, preset, tmp_path, monkeypatch):

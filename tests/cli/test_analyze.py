@@ -5,6 +5,8 @@ import pytest
 
 from tests.models.adapted.llama_folder import write_llama
 
+ROUTED = "Cluster of assignment 'nearest'"
+
 
 @pytest.mark.slow
 def test_a_causal_model_sees_nothing_of_its_future(run, tiny_run, tmp_path):
@@ -23,7 +25,7 @@ def test_heads_are_compared_and_drawn(run, tiny_run, tmp_path):
     assert status == 0 and "2 sequences of the test split of text_folder" in output
     assert f"wrote {plot}" in output and plot.read_bytes().startswith(b"\x89PNG")
     (row,) = json.loads(figures.read_text())["divergences"]
-    assert row["kinds"] == ["LocalHeads", "RoutingHeads"]
+    assert row["kinds"] == [ROUTED, "Window"]
     assert 0 < row["mean"] < math.log(2)
     assert f"{row['mean']:.4f}±{row['std']:.4f}" in output
 
@@ -37,8 +39,8 @@ def test_clusters_are_listed_and_drawn(run, tiny_run, tmp_path):
     assert "<svg" in plot.read_text()
     heads = json.loads(figures.read_text())["heads"]
     assert [(head["kind"], head["of"]) for head in heads] == [
-        ("RoutingHeads", "queries"),
-        ("RoutingHeads", "keys"),
+        (ROUTED, "queries"),
+        (ROUTED, "keys"),
     ]
     for head in heads:
         assert sum(head["loads"]) == pytest.approx(len(head["loads"]))

@@ -48,6 +48,9 @@ def lacks(thing):
     # The page of the base class has the call arguments of heads.
     is_kind = is_class and issubclass(thing, layers.HeadGroup) and thing is not layers.HeadGroup
     is_kind |= is_class and issubclass(thing, layers.key_sets.KeySet)
+    is_kind |= thing.__module__ == "rt_keras.layers.kinds"
+    # Weights alone, without a call.
+    is_kind |= thing in (layers.centroids.Centroids, layers.relative_positions.RelativePositions)
     call = thing.__init__ if is_class else thing
     try:
         source = inspect.getsource(call)

@@ -35,3 +35,9 @@ def test_a_parameter_is_for_all_rows_or_for_each():
     for shape in ([1], [3], [1, 2], [2, 1], [1, 1]):
         with pytest.raises(InvalidArgument, match="k: it must be a scalar or one for each"):
             checks.one_a_row("k", tf.ones(shape), 2, checks.above_zero)
+
+
+def test_the_limit_itself_is_allowed():
+    assert checks.not_longer("x", tf.constant([3, 4]), 4).numpy().tolist() == [3, 4]
+    with pytest.raises(InvalidArgument, match=r"(?s)x: it must have at most 4 tokens, but has.*5"):
+        checks.not_longer("x", tf.constant([3, 5]), 4)

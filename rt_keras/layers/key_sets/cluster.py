@@ -124,7 +124,7 @@ class Cluster(KeySet):
 
     @property
     def shifts_keys(self):
-        """Whether the routed key of a position is the query of the previous position."""
+        """True if the routed key of a position is the query of the previous position."""
         return self.routed_key == "previous_query"
 
     @property

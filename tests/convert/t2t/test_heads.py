@@ -1,8 +1,5 @@
 """The heads of the authors' code; the golden cases in `test_checkpoint.py` have their numbers.
 
-A loop is for what those cases lack: grids, and padding at the start.
-"""
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -70,26 +67,3 @@ def test_buckets_of_no_positions_are_empty(causal):
     assert found.shape == x.shape
 
 
-def arrays(length, value_depth=5, **options):
-    """Returns inputs as in `tests/ops/checks.py`, with tables shared by heads, and biases."""
-    found = ops_checks.arrays(length, value_depth=value_depth, **options)
-    rng = np.random.default_rng(7)
-    found["relative_embeddings"] = rng.normal(size=(1, 7, 6))
-    found["relative_values"] = rng.normal(size=(1, 7, value_depth))
-    found["token_bias"] = rng.normal(size=(len(found["value"]), length))
-    return found
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("options", [{"block_size": 4}, {"block_size": 2, "grid": (2, 3)}])
-def test_local_attention_is_that_of_the_loop(causal, options):
-    # With padding at the start, queries without keys get the mean of their window.
-    ops_checks.holds(
-        local_attention,
-        reference.local,
-        arrays(12),
-        causal=causal,
-        query_mask=ops_checks.mask("right", 12),
-        key_mask=np.arange(12) >= np.array([[3], [11]]),
-        **options,
-    )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rt_keras import models
-from rt_keras.convert import new_t2t_model
+from rt_keras.convert import T2TSubwordTokenizer, new_t2t_model
 from rt_keras.convert.t2t import hparams as t2t_hparams
 from rt_keras.convert.t2t.heads import T2THashedHeads, T2TLocalHeads
 from rt_keras.convert.t2t.model import make_backbone
@@ -15,6 +15,7 @@ from rt_keras.training.config import load_config, make_config
 from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import train
 from rt_keras.training.tasks import TASKS
+from tests.processes import printed
 
 TINY = {
     "num_decoder_layers": 1,
@@ -98,3 +99,17 @@ def test_of_images_with_classes():
     assert model.backbone.num_classes == 3
     inputs = {"images": np.zeros([1, 4, 4, 1], "int32"), "labels": np.zeros([1], "int32")}
     assert model(inputs).shape == (1, 4, 4, 1, 256)
+
+
+@pytest.mark.slow
+def test_a_preset_is_loaded_where_only_the_models_are_imported(values, tmp_path):
+    vocabulary = ["<pad>_", "<EOS>_", *sorted({*"<pad>_<EOS>_\\u;0123456789"})]
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(T2TSubwordTokenizer(vocabulary))
+    model = new_t2t_model(values["model.hparams"], vocabulary_size=len(vocabulary))
+    model.preprocessor = preprocessor
+    model.save_to_preset(tmp_path / "preset")
+    code = (
+        "from rt_keras.models import RoutingTransformerCausalLM as Model\n"
+        f"print(Model.from_preset({str(tmp_path / 'preset')!r}).count_params())"
+    )
+    assert printed(code).split() == [str(model.count_params())]
