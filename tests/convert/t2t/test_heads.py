@@ -1,16 +1,13 @@
-"""The heads of the authors' code; the golden cases in `test_checkpoint.py` have their numbers.
+"""The heads of the authors' code; the golden cases in `test_checkpoint.py` have their numbers."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.convert.t2t.heads import T2THashedHeads, T2TLocalHeads, T2TStridedHeads
-from rt_keras.convert.t2t.local import local_attention
 from rt_keras.convert.t2t.token_bias import token_bias_of
 from rt_keras.layers import MultiHeadAttention
-from tests.convert.t2t import reference
 from tests.layers import checks
-from tests.ops import checks as ops_checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -65,5 +62,3 @@ def test_buckets_of_no_positions_are_empty(causal):
     x = tf.zeros([2, 2, 0, 6])
     found = T2THashedHeads(2, 4, 5, 4)(x, x, x, use_causal_mask=causal)
     assert found.shape == x.shape
-
-
