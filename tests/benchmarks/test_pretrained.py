@@ -41,7 +41,7 @@ def full(folder):
         ("llama", ["--lengths", "100"], "--lengths must be at least 128. Received: 100"),
         ("llama", ["--kinds", "nonsense"], "--kinds must be among keras_hub, full, .*: nonsense"),
         ("llama", ["--kinds", "window:keys=3"], "window has the options none. Received: keys"),
-        ("llama", ["--kinds", "blocks:keys=3"], "the options block_size, .* Received: keys"),
+        ("llama", ["--kinds", "blocks:keys=3"], "the options .*block_size, .* Received: keys"),
         ("llama", ["--other", "no_such.txt"], "--other must be a text file. Received: no_such.txt"),
         ("bert", [], "--model must be a language model. Received: .*bert"),
         ("no_such", [], "model must be an existing folder"),
