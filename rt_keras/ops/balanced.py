@@ -12,7 +12,13 @@ from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, size, sizes, smal
 from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize
 from rt_keras.ops.nearest.assign import logit_bound, normalize, prepare
 from rt_keras.ops.relative import pair_bias
-from rt_keras.ops.slices import over_blocks, over_heads, slices_of_blocks, smallest_divisor
+from rt_keras.ops.slices import (
+    HeadInputs,
+    over_blocks,
+    over_heads,
+    slices_of_blocks,
+    smallest_divisor,
+)
 
 # Maximum number of scores, one for each centroid and position, that are computed at once.
 MAX_SCORES = 2**24
@@ -234,9 +240,7 @@ def cluster_attention(
 
     slices = smallest_divisor(num_clusters, slices_of_blocks(query.shape[1], logits))
     return over_heads(
-        lambda inputs: _attend(
-            **inputs, causal=causal, in_order=in_order, dropout=dropout, slices=slices
-        ),
+        lambda inputs: _attend(HeadInputs(**inputs), causal, in_order, dropout, slices),
         {
             "query": query,
             "key": key,
@@ -287,47 +291,33 @@ def _top_of_parts(scores, parts, count):
     return tf.gather(tf.reshape(places, [*shape, -1]), chosen, batch_dims=3)
 
 
-def _attend(
-    query,
-    value,
-    query_members,
-    key=None,
-    key_members=None,
-    relative_embeddings=None,
-    query_mask=None,
-    key_mask=None,
-    seed=None,
-    *,
-    causal,
-    in_order,
-    dropout,
-    slices,
-):
+def _attend(inputs, causal, in_order, dropout, slices):
     """Computes the attention of some heads.
 
     `in_order` tells whether queries and keys are the same positions, in ascending order.
     """
-    if key is None and key_mask is None:
+    query_mask, key_mask = inputs.query_mask, inputs.key_mask
+    if inputs.key is None and key_mask is None:
         key_mask = query_mask
-    query, key = prepare(query, key)
-    shared = key_members is None
-    key_members = query_members if shared else key_members
+    query, key = prepare(inputs.query, inputs.key)
+    query_members, shared = inputs.query_members, inputs.key_members is None
+    key_members = query_members if shared else inputs.key_members
     keys, depth = tf.gather(key, key_members, batch_dims=2), query.shape[-1]
     queries = keys if shared else tf.gather(query, query_members, batch_dims=2)
     members = {
         "queries": queries * depth**-0.5,  # [batch, heads, clusters, members, depth]
         "keys": keys,
-        "values": tf.gather(value, key_members, batch_dims=2),
+        "values": tf.gather(inputs.value, key_members, batch_dims=2),
         "query_positions": query_members,
         "key_positions": key_members,
         "real": None if key_mask is None else at_members(tf.cast(key_mask, tf.bool), key_members),
     }
     output = over_blocks(
-        lambda part: _attend_clusters(**part, causal=causal, in_order=in_order, dropout=dropout),
+        lambda part: _attend_clusters(part, causal, in_order, dropout),
         members,
-        {"relative_embeddings": relative_embeddings, "seed": seed},
+        {"relative_embeddings": inputs.relative_embeddings, "seed": inputs.seed},
         slices,
-        value.dtype,
+        inputs.value.dtype,
     )
     output = _mean_at_positions(output, query_members, size(query, 2))
     if query_mask is not None:
@@ -335,38 +325,25 @@ def _attend(
     return output
 
 
-def _attend_clusters(
-    queries,
-    keys,
-    values,
-    query_positions,
-    key_positions,
-    real=None,
-    relative_embeddings=None,
-    seed=None,
-    *,
-    causal,
-    in_order,
-    dropout,
-):
+def _attend_clusters(part, causal, in_order, dropout):
     """Computes attention inside clusters, `[batch, heads, clusters, members, value_depth]`."""
 
     def attend_rows(rows, columns, seed):
-        query, positions = queries[..., rows, :], query_positions[..., rows]
-        others = key_positions[..., columns]
+        query, positions = part["queries"][..., rows, :], part["query_positions"][..., rows]
+        others = part["key_positions"][..., columns]
         allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
         if causal:
             # [batch, heads, clusters, queries, keys]
             allowed = others[..., None, :] <= positions[..., None]
-        if real is not None:
-            allowed &= real[..., None, columns]
+        if "real" in part:
+            allowed &= part["real"][..., None, columns]
         bias = None
-        if relative_embeddings is not None:
-            bias = pair_bias(query, relative_embeddings, positions, others)
+        if "relative_embeddings" in part:
+            bias = pair_bias(query, part["relative_embeddings"], positions, others)
         return attend(
             query,
-            keys[..., columns, :],
-            values[..., columns, :],
+            part["keys"][..., columns, :],
+            part["values"][..., columns, :],
             allowed,
             bias=bias,
             bound=logit_bound(query.shape[-1], bias),
@@ -374,7 +351,7 @@ def _attend_clusters(
             seed=seed,
         )[0]
 
-    return in_parts(attend_rows, queries.shape[3], in_order, 0, seed)
+    return in_parts(attend_rows, part["queries"].shape[3], in_order, 0, part.get("seed"))
 
 
 def at_members(x, members):

@@ -18,7 +18,7 @@ from rt_keras.ops.local.cached import add_position, keys_in_view, local_cache
 from rt_keras.ops.naive import naive_logits, naive_mask, naive_normalize, naive_softmax
 from rt_keras.ops.nearest.assign import nearest_centroid, normalize, prepare
 from rt_keras.ops.nearest.attention import naive_clusters
-from rt_keras.ops.slices import over_heads
+from rt_keras.ops.slices import HeadInputs, over_heads
 
 # Maximum number of blocks merged pair by pair; more are merged in runs of this many.
 RUN_SIZE = 32
@@ -114,7 +114,7 @@ def causal_clustered_attention(
     centroids = tf.stop_gradient(tf.convert_to_tensor(centroids))
     logits = size(query, 0) * query.shape[1] * size(query, 2) * (block_size + centroids.shape[1])
     return over_heads(
-        lambda inputs: _attend(**inputs, block_size=block_size, dropout=dropout),
+        lambda inputs: _attend(HeadInputs(**inputs), block_size, dropout),
         {"query": query, "key": key, "value": value},
         {"centroids": centroids, "load_bias": load_bias},
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
@@ -123,25 +123,14 @@ def causal_clustered_attention(
     )
 
 
-def _attend(
-    query,
-    value,
-    centroids,
-    key=None,
-    load_bias=None,
-    query_mask=None,
-    key_mask=None,
-    seed=None,
-    *,
-    block_size,
-    dropout,
-):
+def _attend(inputs, block_size, dropout):
     """Computes causal clustered attention of some heads."""
-    query, key = prepare(query, key)
+    query, key = prepare(inputs.query, inputs.key)
+    centroids, key_mask = inputs.centroids, inputs.key_mask
     batch, length, clusters = size(query, 0), size(query, 2), centroids.shape[1]
     count, scale = ceil_div(length, block_size), query.shape[-1] ** -0.5
-    cluster = nearest_centroid(query, centroids, load_bias)  # [batch, heads, length]
-    seeds = tf.random.split(seed, 2) if dropout else (None, None)
+    cluster = nearest_centroid(query, centroids, inputs.load_bias)  # [batch, heads, length]
+    seeds = tf.random.split(inputs.seed, 2) if dropout else (None, None)
 
     def split_mask(x):
         """Splits `[batch, length]` into `[batch, 1, blocks, 1, block_size]`."""
@@ -151,7 +140,7 @@ def _attend(
     if key_mask is not None:
         real &= split_mask(tf.cast(key_mask, tf.bool))
     # [batch, heads, blocks, block_size, ...]
-    keys, values = (split_blocks(x, count, block_size) for x in (key, value))
+    keys, values = (split_blocks(x, count, block_size) for x in (key, inputs.value))
     places = tf.range(block_size)
     in_block = attend(
         split_blocks(query * scale, count, block_size),
@@ -176,8 +165,8 @@ def _attend(
         for x in merge_before(*of_centroids)
     ]
     output = merge_sets([join_blocks(x, length) for x in in_block], before_block)
-    if query_mask is not None:
-        output *= tf.cast(query_mask, output.dtype)[:, None, :, None]
+    if inputs.query_mask is not None:
+        output *= tf.cast(inputs.query_mask, output.dtype)[:, None, :, None]
     return output
 
 

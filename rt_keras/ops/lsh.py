@@ -17,7 +17,7 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.nearest.assign import sort_by_cluster
-from rt_keras.ops.slices import over_heads
+from rt_keras.ops.slices import HeadInputs, over_heads
 
 # Subtracted from the logit of a query for itself, which then only counts if it sees no other key.
 SELF_PENALTY = 1e5
@@ -106,7 +106,7 @@ def lsh_attention(
     logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * block_size
 
     def attend_heads(inputs):
-        return _attend(**inputs, block_size=block_size, causal=causal, dropout=dropout)
+        return _attend(HeadInputs(**inputs), block_size, causal, dropout)
 
     return over_heads(
         lambda inputs: with_a_position(attend_heads, inputs),
@@ -151,19 +151,9 @@ class Rounds(NamedTuple):
     block: tf.Tensor  # int [batch, heads * rounds, length, rounds]
 
 
-def _attend(
-    query,
-    value,
-    rotations,
-    query_mask=None,
-    key_mask=None,
-    seed=None,
-    *,
-    block_size,
-    causal,
-    dropout,
-):
+def _attend(inputs, block_size, causal, dropout):
     """Computes the attention of some heads in all rounds."""
+    query, rotations, query_mask = inputs.query, inputs.rotations, inputs.query_mask
     batch, heads, length = (size(query, axis) for axis in range(3))
     rounds, num_buckets = rotations.shape[1], 2 * rotations.shape[3]
     buckets = lsh_buckets(query, rotations)  # [batch, heads, rounds, length]
@@ -172,8 +162,8 @@ def _attend(
         query_mask = tf.cast(query_mask, tf.bool)
         buckets = tf.where(query_mask[:, None, None], buckets, num_buckets)
         real &= query_mask
-    if key_mask is not None:
-        real &= tf.cast(key_mask, tf.bool)
+    if inputs.key_mask is not None:
+        real &= tf.cast(inputs.key_mask, tf.bool)
     # Rounds are treated as more heads.
     flat = tf.reshape(buckets, [batch, heads * rounds, 1, length])
     order, rank, _ = sort_by_cluster(flat, num_buckets)
@@ -186,7 +176,7 @@ def _attend(
     real = tf.broadcast_to(real[:, None, :, None], [batch, heads, length, 1])
     in_rounds = Rounds(
         query=in_order(query),
-        value=in_order(value),
+        value=in_order(inputs.value),
         position=order,
         real=in_order(real)[..., 0],
         bucket=in_order(tf.linalg.matrix_transpose(buckets)),
@@ -194,11 +184,11 @@ def _attend(
     )
     round_of_order = tf.tile(tf.range(rounds), [heads])  # [heads * rounds]
     output, logsumexp = _attend_blocks(
-        in_rounds, round_of_order, num_buckets, block_size, causal, dropout, seed
+        in_rounds, round_of_order, num_buckets, block_size, causal, dropout, inputs.seed
     )
     output = gather_rows(join_blocks(output, length), rank, order)
     logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], rank, order)
-    output = tf.reshape(output, [batch, heads, rounds, length, size(value, 3)])
+    output = tf.reshape(output, [batch, heads, rounds, length, size(inputs.value, 3)])
     return merge(output, tf.reshape(logsumexp, [batch, heads, rounds, length]), axis=2)
 
 

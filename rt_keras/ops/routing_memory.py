@@ -22,7 +22,6 @@ from rt_keras.ops.caches import like, put_rows
 from rt_keras.ops.cluster_memory import best_members, choose, remember
 from rt_keras.ops.local.cached import JoinedChunk
 from rt_keras.ops.naive import naive_normalize, naive_softmax
-from rt_keras.ops.nearest.assign import Assignment
 from rt_keras.ops.nearest.lists import counts_at, search_lists
 
 EVICTIONS = ("oldest", "random", "least_attended", "merged")
@@ -149,14 +148,10 @@ def memory_chunk(
     value,
     memory,
     position,
-    centroids,
+    assignment,
     *,
     window_size,
     memory_keys,
-    num_probes=1,
-    load_bias=None,
-    scale=None,
-    use_query_key_norm=True,
     eviction="oldest",
     are_keys=None,
     count=None,
@@ -193,9 +188,7 @@ def memory_chunk(
         value: `[batch, key_heads, length, value_depth]`.
         memory: the memory of `empty_memory` or of the last chunk.
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
-        centroids: `[key_heads, clusters, depth]`.
-        num_probes: int, number of memories that a query sees. Defaults to 1.
-        load_bias, scale, use_query_key_norm: see `nearest_attention`; `scale` is s above.
+        assignment: the `Assignment`; a query sees `num_probes` memories, and `scale` is s above.
         window_size: int, number of the last members of its cluster that a query does not see here.
         memory_keys: int, maximum number of members that a query sees in one memory.
         eviction: one of `EVICTIONS`. Defaults to "oldest".
@@ -212,11 +205,12 @@ def memory_chunk(
     Source: ours. Attention to the nearest keys of a memory without a gradient: Wu et al. 2022,
     Memorizing Transformers, section 3; joined members: Rae et al. 2020, section 3.
 
-    >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
+    >>> from rt_keras.ops.nearest.assign import Assignment
+    >>> x, assignment = tf.random.normal([1, 2, 50, 4]), Assignment(tf.random.normal([2, 3, 4]))
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
     >>> memory = empty_memory(x, x, 3, **sizes)
     >>> output, _, memory = memory_chunk(
-    ...     x, x, x, memory, 0, centroids, window_size=2, memory_keys=4
+    ...     x, x, x, memory, 0, assignment, window_size=2, memory_keys=4
     ... )
     >>> output.shape, int(tf.reduce_max(memory["counts"])) > 0
     (TensorShape([1, 2, 50, 4]), True)
@@ -233,7 +227,6 @@ def memory_chunk(
     def split_queries(x):
         return split(joined.align_queries(x))
 
-    assignment = Assignment(centroids, num_probes, load_bias, scale, use_query_key_norm)
     assigned = assignment.assign(query, key, key_mask=are_keys)
     query = assignment.scaled(assigned.query)
     is_query = tf.range(length) < places_of_rows(length if count is None else count, 0)
@@ -254,7 +247,7 @@ def memory_chunk(
         blocks,
         _stored(memory),
         begun,
-        num_probes * min(memory_keys, memory["key"].shape[3]),
+        assignment.num_probes * min(memory_keys, memory["key"].shape[3]),
     )
     # [batch, heads, length, num_probes * memory_keys, ...]
     chosen = [joined.of_chunk(join_blocks(move_axis(x, 0, 2), joined.total)) for x in chosen]
@@ -298,14 +291,10 @@ def memory_step(
     value,
     memory,
     position,
-    centroids,
+    assignment,
     *,
     window_size,
     memory_keys,
-    num_probes=1,
-    load_bias=None,
-    scale=None,
-    use_query_key_norm=True,
     eviction="oldest",
     are_keys=None,
     count=None,
@@ -317,8 +306,7 @@ def memory_step(
         value: `[batch, key_heads, 1, value_depth]`.
         memory: the memory of `empty_memory`, or of the last chunk or step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
-        centroids, num_probes, load_bias, scale, use_query_key_norm: see `memory_chunk`.
-        window_size, memory_keys, eviction, are_keys: see `memory_chunk`.
+        assignment, window_size, memory_keys, eviction, are_keys: see `memory_chunk`.
         count: int `[batch]`, 0 for rows whose position is padding: their memory is unchanged, and
             their outputs are undefined. Defaults to None, for no padding.
 
@@ -326,14 +314,14 @@ def memory_step(
         `[batch, heads, 1, value_depth]`, 0 for a query without keys; the logsumexp
         `[batch, heads, 1]`; and the memory after this position.
 
-    >>> x, centroids = tf.random.normal([1, 2, 1, 4]), tf.random.normal([2, 3, 4])
+    >>> from rt_keras.ops.nearest.assign import Assignment
+    >>> x, assignment = tf.random.normal([1, 2, 1, 4]), Assignment(tf.random.normal([2, 3, 4]))
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
     >>> memory = empty_memory(x, x, 3, **sizes)
-    >>> memory_step(x, x, x, memory, 0, centroids, window_size=2, memory_keys=4)[0].shape
+    >>> memory_step(x, x, x, memory, 0, assignment, window_size=2, memory_keys=4)[0].shape
     TensorShape([1, 2, 1, 4])
     """
-    num_clusters, block_size = centroids.shape[1], size(memory["new_key"], 2)
-    assignment = Assignment(centroids, num_probes, load_bias, scale, use_query_key_norm)
+    num_clusters, block_size = assignment.centroids.shape[1], size(memory["new_key"], 2)
     assigned = assignment.assign(query, key, key_mask=are_keys)
     slot = places_of_rows(position % block_size, 0)
     new = {

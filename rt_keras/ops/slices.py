@@ -1,5 +1,7 @@
 """Bounded memory: a function mapped over slices one at a time, recomputed in the gradient."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
@@ -16,6 +18,26 @@ LOGITS_ON_ACCELERATORS = 2**27
 # TensorFlow's kernels on a CPU keep and compute at most so many (64 MiB): without a compiler, more
 # tensors of their size exist at once.
 LOGITS_OF_KERNELS = 2**24
+
+
+class HeadInputs(NamedTuple):
+    """Tensors of some heads, as `over_heads` hands them on; None for those that there are not."""
+
+    query: tf.Tensor
+    value: tf.Tensor
+    key: tf.Tensor | None = None
+    centroids: tf.Tensor | None = None
+    load_bias: tf.Tensor | None = None
+    scale: tf.Tensor | None = None
+    rotations: tf.Tensor | None = None
+    relative_embeddings: tf.Tensor | None = None
+    query_members: tf.Tensor | None = None
+    key_members: tf.Tensor | None = None
+    query_mask: tf.Tensor | None = None
+    key_mask: tf.Tensor | None = None
+    documents: tf.Tensor | None = None
+    block_numbers: tf.Tensor | None = None
+    seed: tf.Tensor | None = None
 
 
 def logits_at_once():

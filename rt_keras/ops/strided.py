@@ -19,7 +19,7 @@ from rt_keras.ops.caches import check_position, from_rows, write
 from rt_keras.ops.full import full_cache
 from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.relative import window_bias
-from rt_keras.ops.slices import over_heads
+from rt_keras.ops.slices import HeadInputs, over_heads
 
 
 def naive_strided_attention(
@@ -101,9 +101,8 @@ def strided_attention(
     query, value = of_one_length(query, value, "Strided attention needs as many keys as queries.")
     heads, length = query.shape[1], size(query, 2)
     query *= query.shape[-1] ** -0.5
-    options = {"stride": stride, "causal": causal, "outside": outside, "dropout": dropout}
     output, logsumexp = over_heads(
-        lambda arguments: _attend_columns(**arguments, **options),
+        lambda inputs: _attend_columns(HeadInputs(**inputs), stride, causal, outside, dropout),
         {"query": query, "key": repeat_heads(key, heads), "value": repeat_heads(value, heads)},
         {"relative_embeddings": relative_embeddings},
         {"query_mask": query_mask, "key_mask": key_mask, "documents": documents, "seed": seed},
@@ -113,43 +112,29 @@ def strided_attention(
     return (output, logsumexp[..., 0]) if return_logsumexp else output
 
 
-def _attend_columns(
-    query,
-    key,
-    value,
-    *,
-    stride,
-    causal,
-    outside,
-    dropout,
-    seed=None,
-    query_mask=None,
-    key_mask=None,
-    documents=None,
-    relative_embeddings=None,
-):
+def _attend_columns(inputs, stride, causal, outside, dropout):
     """Computes `strided_attention` of some heads: attention inside each column."""
-    length, bias = size(query, 2), None
-    query, key, value = (columns(x, stride) for x in (query, key, value))
+    length, bias, seed = size(inputs.query, 2), None, inputs.seed
+    query, key, value = (columns(x, stride) for x in (inputs.query, inputs.key, inputs.value))
     steps = size(query, 3)
     # [batch or 1, 1, stride, queries or 1, keys or 1]; a column has `steps` of each.
     real = columns(tf.ones([1, 1, length], tf.bool), stride)[..., None, :]
-    if key_mask is not None:
-        real &= columns(tf.cast(key_mask, tf.bool)[:, None], stride)[..., None, :]
-    if query_mask is not None:
-        real &= columns(tf.cast(query_mask, tf.bool)[:, None], stride)[..., None]
+    if inputs.key_mask is not None:
+        real &= columns(tf.cast(inputs.key_mask, tf.bool)[:, None], stride)[..., None, :]
+    if inputs.query_mask is not None:
+        real &= columns(tf.cast(inputs.query_mask, tf.bool)[:, None], stride)[..., None]
     # The masks are passed separately; see `attend`.
     allowed = (real,)
     if causal:
         allowed += (tf.range(steps) <= tf.range(steps)[:, None],)
-    if documents is not None:
-        documents = columns(documents[:, None], stride)
+    if inputs.documents is not None:
+        documents = columns(inputs.documents[:, None], stride)
         allowed += (documents[..., None, :] == documents[..., None],)
     if outside is not None:
         places = tf.range(steps) * stride + tf.range(stride)[:, None]  # [stride, steps]
         allowed += (~outside(places[:, :, None], places[:, None]),)
-    if relative_embeddings is not None:
-        bias = window_bias(query, relative_embeddings, steps, 0, causal)
+    if inputs.relative_embeddings is not None:
+        bias = window_bias(query, inputs.relative_embeddings, steps, 0, causal)
     output, logsumexp = attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=seed)
     return from_columns(output, length), from_columns(logsumexp[..., None], length)
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import nearest_attention, nearest_centroid, normalize
+from rt_keras.ops.nearest.assign import Assignment
 from rt_keras.ops.nearest.attention import naive_nearest_attention
 from rt_keras.ops.nearest.rings import nearest_cache, nearest_chunk
 from tests.ops import checks, chunk_checks
@@ -53,6 +54,11 @@ def test_one_length_known_and_the_other_not():
     np.testing.assert_allclose(call(inputs["key"]), expected, rtol=0, atol=1e-12)
 
 
+def chunk(query, key, value, cache, position, centroids, num_probes=1, **options):
+    assignment = Assignment(centroids, num_probes)
+    return nearest_chunk(query, key, value, cache, position, assignment, **options)
+
+
 def empty_cache(inputs, window_size):
     """The cache before the first position."""
     tensors = checks.tensors(inputs)
@@ -60,7 +66,7 @@ def empty_cache(inputs, window_size):
     return nearest_cache(
         key,
         tensors["value"],
-        tensors["centroids"],
+        Assignment(tensors["centroids"]),
         0,
         window_size=window_size,
         keep_positions="relative_embeddings" in inputs,
@@ -70,10 +76,10 @@ def empty_cache(inputs, window_size):
 def test_members_stay_where_they_were_put_when_centroids_move():
     inputs = checks.arrays(12, shared=True, clusters=3, heads=1, batch=1)
     cache = empty_cache(inputs, 12)
-    _, cache = chunk_checks.in_chunks(cache, nearest_chunk, inputs, [8])
+    _, cache = chunk_checks.in_chunks(cache, chunk, inputs, [8])
     moved = {**inputs, "centroids": inputs["centroids"][:, ::-1].copy()}
     parts = [inputs[name][:, :, 8:] for name in ("query", "value")]
-    _, after = nearest_chunk(parts[0], None, parts[1], cache, 8, tf.constant(moved["centroids"]))
+    _, after = chunk(parts[0], None, parts[1], cache, 8, tf.constant(moved["centroids"]))
     counts = cache["counts"].numpy()[0, 0]
     for cluster, count in enumerate(counts):
         kept, now = (x["key"].numpy()[0, 0, cluster, :count] for x in (cache, after))
@@ -84,7 +90,7 @@ def test_gradients_stay_in_the_chunk():
     inputs = checks.arrays(40, clusters=3, far=5)
     chunk_checks.gradients_stay_in_the_chunk(
         empty_cache(inputs, 6),
-        nearest_chunk,
+        chunk,
         functools.partial(nearest_attention, window_size=6, causal=True),
         inputs,
         22,

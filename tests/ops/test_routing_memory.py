@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops.naive import naive_softmax
+from rt_keras.ops.nearest.assign import Assignment
 from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_chunk, naive_memory
 from tests.ops import checks
 
@@ -15,13 +16,20 @@ def arrays(length=40, **options):
     return {**given, "scale": np.array([0.5, 2.0])}
 
 
+def with_assignment(inputs):
+    """The inputs as tensors, as `memory_chunk` takes them."""
+    tensors = checks.tensors(inputs)
+    learnt = {name: tensors.pop(name) for name in ("centroids", "load_bias", "scale")}
+    return {**tensors, "assignment": Assignment(**learnt)}
+
+
 def new_memory(inputs, eviction):
     query, value = (tf.constant(inputs[name]) for name in ("query", "value"))
     return empty_memory(query, value, 2, eviction=eviction, **SIZES)
 
 
 def chunk(inputs, memory, position=0, rows=slice(None), read=memory_chunk, **options):
-    given = checks.tensors(inputs)
+    given = with_assignment(inputs)
     given |= {name: given[name][:, :, rows] for name in ("query", "key", "value")}
     return read(**given, memory=memory, position=position, **{**OPTIONS, **options})
 
@@ -69,7 +77,7 @@ def test_gradients_are_those_of_a_fixed_memory():
     def loss(query):
         given = {**inputs, "query": np.zeros([2, 2, 4, 6])}
         given |= {name: inputs[name][:, :, 12:] for name in ("key", "value")}
-        tensors = {**checks.tensors(given), "query": query}
+        tensors = {**with_assignment(given), "query": query}
         output, logsumexp, _ = memory_chunk(**tensors, memory=memory, position=12, **OPTIONS)
         seen = tf.where(logsumexp > -1e29, logsumexp, 0)
         return tf.reduce_sum(tf.sin(3 * output)) + tf.reduce_sum(tf.cos(seen))
@@ -89,7 +97,7 @@ def test_gradients_are_those_of_a_fixed_memory():
 @pytest.mark.slow
 def test_compiled_gradients_of_several_blocks():
     inputs = arrays(16)
-    given = checks.tensors(inputs)
+    given = with_assignment(inputs)
 
     def gradient(query):
         with tf.GradientTape() as tape:

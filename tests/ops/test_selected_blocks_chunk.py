@@ -3,9 +3,12 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops.content_blocks import cache as selected_blocks_chunk
+from rt_keras.ops.content_blocks import select as block_selection
+from rt_keras.ops.content_blocks.select import BlockOptions
 from tests.ops import checks, chunk_checks
 from tests.ops.test_selected_blocks import CASES, LENGTH, RECENT, attention
 
+FIELDS = BlockOptions._fields
 # With short slices, rings have 32 to 40 places, and are overwritten several times.
 LONG = 102
 
@@ -13,22 +16,23 @@ LONG = 102
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch):
     """Slices of one segment."""
-    monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", 1)
+    monkeypatch.setattr(block_selection, "SLICE_LENGTH", 1)
 
 
 def chunk(*arguments, **options):
-    (output, _), cache = selected_blocks_chunk.selected_blocks_chunk(*arguments, **options)
+    kind = BlockOptions(**{name: options.pop(name) for name in FIELDS if name in options})
+    (output, _), cache = selected_blocks_chunk.selected_blocks_chunk(
+        *arguments, options=kind, **options
+    )
     return output, cache
 
 
 def new_cache(options, key=None, value=None, count=None, max_length=LENGTH):
     """The cache of some positions; of none without keys."""
-    names = ("block_size", "segment_size", "by_content", "num_first_tokens", "memory_length")
-    kept = {name: options[name] for name in (*names, "window") if name in options}
     if key is None:
         key, value = (tf.zeros([2, 2, 0, size], tf.float64) for size in (6, 5))
     return selected_blocks_chunk.selected_blocks_cache(
-        key, value, count, max_length=max_length, **kept
+        key, value, count, max_length=max_length, options=BlockOptions(**options)
     )
 
 
@@ -49,7 +53,7 @@ def test_chunks_are_one_pass(case, fewest, monkeypatch):
 
 def test_a_cache_of_some_positions_is_that_of_chunks():
     x = checks.tensors(checks.arrays(LENGTH))
-    options = {"block_size": 2, "segment_size": 8}
+    options = CASES["content"]
     counts = tf.constant([20, 31])
     cache = new_cache(options, x["key"], x["value"], counts)
     for row, count in enumerate(counts.numpy()):
@@ -80,7 +84,7 @@ def expected(long_inputs):
 )
 def test_chunks_of_a_ring_are_one_pass(case, slice_length, long_inputs, expected, monkeypatch):
     """Unaligned chunks, among them one that is longer than the ring."""
-    monkeypatch.setattr(selected_blocks_chunk, "SLICE_LENGTH", slice_length)
+    monkeypatch.setattr(block_selection, "SLICE_LENGTH", slice_length)
     options = RECENT[case]
     cache = new_cache(options)
     ends = [1, 15, 16, 17, 24, 70, 78, LONG]

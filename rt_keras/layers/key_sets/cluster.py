@@ -14,7 +14,7 @@ from rt_keras.layers.relative_positions import make_relative_positions
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import size
 from rt_keras.ops.convolution import causal_convolution, last_vectors
-from rt_keras.ops.nearest.assign import ROUTED_KEYS
+from rt_keras.ops.nearest.assign import ROUTED_KEYS, Assignment
 from rt_keras.ops.nearest.attention import nearest_attention
 from rt_keras.ops.nearest.rings import nearest_cache, nearest_chunk, nearest_step
 
@@ -188,7 +188,8 @@ class Cluster(KeySet):
             block_size=block_size,
             look_back=look_back,
             return_logsumexp=return_logsumexp,
-            **self._options(),
+            relative_embeddings=self.position_table(),
+            **self.routing()._asdict(),
             **inputs.sequence_options(shared=True),
         )
         return self.add_bias(result) if return_logsumexp else result
@@ -232,7 +233,7 @@ class Cluster(KeySet):
             max_length=max_length,
             routed_key=self.routed_key,
             keep_positions=self.window is not None or self.max_relative_distance is not None,
-            **self.routing(),
+            assignment=self.routing(),
         )
         if self.kernel_size > 1:
             state["asked"] = last_vectors(inputs.query, inputs.count, self.kernel_size - 1)
@@ -245,8 +246,9 @@ class Cluster(KeySet):
             inputs.value,
             state,
             inputs.position,
+            self.routing(),
+            relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
-            **self._options(),
             **inputs.chunk_options(),
         )
         result = self.add_bias(result) if return_logsumexp else result
@@ -263,11 +265,12 @@ class Cluster(KeySet):
             inputs.value,
             state,
             inputs.position,
+            self.routing(),
             before=border,
             window_size=self.window_size,
             count=inputs.count,
+            relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
-            **self._options(),
         )
         result = self.add_bias(result) if return_logsumexp else result
         return result, self._with_last_queries(after, inputs, state)
@@ -282,17 +285,14 @@ class Cluster(KeySet):
         return {**after, "asked": last}
 
     def routing(self):
-        """Returns the routing arguments of the ops; see `rt_keras.ops.nearest_attention`."""
-        return {
-            "centroids": tf.convert_to_tensor(self.centroids.centroids),
-            "load_bias": tf.convert_to_tensor(self.centroids.load_bias),
-            "num_probes": self.num_probes,
-            "use_query_key_norm": self.use_query_key_norm,
-            "scale": tf.convert_to_tensor(self.routed_scale) if self.scaled else None,
-        }
-
-    def _options(self):
-        return {**self.routing(), "relative_embeddings": self.position_table()}
+        """Returns the `Assignment` of the ops; see `rt_keras.ops.nearest_attention`."""
+        return Assignment(
+            tf.convert_to_tensor(self.centroids.centroids),
+            self.num_probes,
+            tf.convert_to_tensor(self.centroids.load_bias),
+            tf.convert_to_tensor(self.routed_scale) if self.scaled else None,
+            self.use_query_key_norm,
+        )
 
     def add_bias(self, result):
         """Adds the bias to the logsumexp. Without other sets, it would have no effect."""

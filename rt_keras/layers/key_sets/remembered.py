@@ -149,7 +149,7 @@ class Remembered(KeySet):
 
     def _options(self):
         return {
-            **self.routing(),
+            "assignment": self.routing(),
             "window_size": self.window_size,
             "memory_keys": self.memory_keys,
             "eviction": self.eviction,

@@ -16,7 +16,7 @@ from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.content_blocks.attend import check_memory_length, selected_blocks_attention
 from rt_keras.ops.content_blocks.cache import selected_blocks_cache, selected_blocks_chunk
-from rt_keras.ops.content_blocks.select import NODE_SIZE
+from rt_keras.ops.content_blocks.select import NODE_SIZE, BlockOptions
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -149,14 +149,14 @@ class SelectedBlocks(AtDistance):
 
     def attend(self, inputs, return_logsumexp):
         result = selected_blocks_attention(
-            *self._vectors(inputs), **self._reading(), **inputs.sequence_options()
+            *self._vectors(inputs), **self._options()._asdict(), **inputs.sequence_options()
         )
         return only_output(result, return_logsumexp)
 
     def prefill_state(self, inputs, max_length):
         _, key, value = self._vectors(inputs)
         return selected_blocks_cache(
-            key, value, inputs.count, max_length=max_length, window=self.window, **self._forming()
+            key, value, inputs.count, max_length=max_length, options=self._options()
         )
 
     def attend_chunk(self, inputs, state, return_logsumexp):
@@ -164,7 +164,7 @@ class SelectedBlocks(AtDistance):
             *self._vectors(inputs),
             state,
             inputs.position,
-            **self._reading(),
+            self._options(),
             **inputs.chunk_options(),
         )
         return only_output(result, return_logsumexp), state
@@ -174,25 +174,11 @@ class SelectedBlocks(AtDistance):
     def _vectors(self, inputs):
         return *self.at_distance(inputs), inputs.value
 
-    def _forming(self):
-        """Returns the arguments of the ops that form blocks."""
-        return {
-            "block_size": self.block_size,
-            "segment_size": self.segment_size,
-            "by_content": self.by_content,
-            "num_first_tokens": self.num_first_tokens,
-            "memory_length": self.memory_length,
-        }
-
-    def _reading(self):
-        """Returns the arguments of the ops that read blocks."""
-        return {
-            **self._forming(),
-            "num_blocks": self.num_blocks,
-            "window": self.window,
-            "deviation_weight": self.deviation_weight,
-            "num_nodes": self.num_nodes,
-        }
+    def _options(self):
+        return BlockOptions(
+            *(self.block_size, self.num_blocks, self.segment_size, self.window, self.by_content),
+            *(self.deviation_weight, self.num_nodes, self.num_first_tokens, self.memory_length),
+        )
 
     def describe(self):
         memory = self.memory_length

@@ -15,9 +15,9 @@ from rt_keras.ops.content_blocks.select import (
     GATHERED_AT_ONCE,
     LOG_OF_NOTHING,
     NODE_SIZE,
+    BlockOptions,
     Blocks,
     Reach,
-    Selection,
     over_queries,
     select_blocks,
 )
@@ -35,21 +35,13 @@ def naive_selected_blocks_attention(
     key,
     value,
     *,
-    block_size,
-    num_blocks,
-    segment_size,
-    window,
-    by_content=True,
-    deviation_weight=1.0,
-    num_nodes=None,
-    num_first_tokens=0,
-    memory_length=None,
     causal=False,
     query_mask=None,
     key_mask=None,
     selected_by=None,
+    **options,
 ):
-    """Computes `selected_blocks_attention` by its equation, in NumPy.
+    """Computes `selected_blocks_attention` by its equation, in NumPy, for any `BlockOptions`.
 
     `selected_by` is a pair of the queries and keys that select blocks: without a gradient through
     them, they may be others.
@@ -58,45 +50,47 @@ def naive_selected_blocks_attention(
     queries, keys = selected_by or (query, key)
     keys = np.repeat(keys, query.shape[1] // keys.shape[1], axis=1)
     batch, heads, length, depth = query.shape
+    options = BlockOptions(**options)
+    block_size, window = options.block_size, options.window
     per_window, bias = window[0] // block_size, np.full([batch, heads, length, length], -np.inf)
     for b, h in np.ndindex(batch, heads):
-        real = np.arange(length) >= num_first_tokens
+        real = np.arange(length) >= options.num_first_tokens
         real &= True if key_mask is None else key_mask[b]
-        blocks = _naive_blocks(keys[b, h], real, block_size, segment_size, by_content)
+        blocks = _naive_blocks(keys[b, h], real, options)
 
-        def summary(x, members, deviation_weight=deviation_weight, keys=keys[b, h]):
+        def summary(x, members, keys=keys[b, h]):
             mean, variance = keys[members].mean(axis=0), keys[members].var(axis=0)
-            return x @ mean + deviation_weight * np.sqrt(x**2 @ variance)
+            return x @ mean + options.deviation_weight * np.sqrt(x**2 @ variance)
 
         for i in range(length):
             if query_mask is not None and not query_mask[b, i]:
                 continue
             x, number = queries[b, h, i] / math.sqrt(depth), i // window[0]
             before, after = ((number + n) * per_window for n in (-window[1], window[1] + 1))
-            first = -np.inf if memory_length is None else before - memory_length // block_size
+            first = before - (options.memory_length or np.inf) / block_size
             allowed = [g for g in range(len(blocks)) if blocks[g]]
             allowed = [g for g in allowed if first <= g < before or (not causal and g >= after)]
             nodes = {g // NODE_SIZE: 0.0 for g in allowed}
-            if num_nodes is not None:
+            if options.num_nodes is not None:
                 for n in nodes:
                     nodes[n] = summary(x, sum(blocks[n * NODE_SIZE : (n + 1) * NODE_SIZE], []))
-                nodes = _naive_weights(nodes, num_nodes)
+                nodes = _naive_weights(nodes, options.num_nodes)
             weights = {
                 g: summary(x, blocks[g]) + nodes[g // NODE_SIZE]
                 for g in allowed
                 if g // NODE_SIZE in nodes
             }
-            for g, weight in _naive_weights(weights, num_blocks).items():
+            for g, weight in _naive_weights(weights, options.num_blocks).items():
                 bias[b, h, i, blocks[g]] = weight + nodes[g // NODE_SIZE]
     return naive_softmax(naive_logits(query, key) + bias, bias > -np.inf) @ value
 
 
-def _naive_blocks(key, real, block_size, segment_size, by_content):
+def _naive_blocks(key, real, options):
     """Returns the positions of the keys in each block of each segment."""
-    blocks = []
+    blocks, block_size, segment_size = [], options.block_size, options.segment_size
     for start in range(0, len(key), segment_size):
         places = np.arange(start, start + segment_size)
-        if by_content:
+        if options.by_content:
             places = naive_content_order(key, real, places, block_size)
         # Those that are not real come last, and belong to no block.
         places = [j for j in places if j < len(key) and real[j]]
@@ -209,17 +203,20 @@ def selected_blocks_attention(
     if key_mask is not None:
         real &= pad_axis(tf.cast(key_mask, tf.bool), 1, 0, places - length)
     key, value = (pad_axis(x, 2, 0, places - length) for x in (key, value))
-    order = order_of_segments(key, real, block_size, segment_size, by_content)
+    options = BlockOptions(
+        *(block_size, num_blocks, segment_size, window, by_content),
+        *(deviation_weight, num_nodes, num_first_tokens, memory_length),
+    )
+    order = order_of_segments(key, real, options)
     key, value = in_order(key, order), in_order(value, order)
-    counts = counts_of_blocks(real, block_size, segment_size)
+    counts = counts_of_blocks(real, options)
     summaries = summarize(key, counts, block_size, has_nodes=num_nodes is not None)
     blocks = Blocks(key, value, *summaries, counts)
-    selection = Selection(num_blocks, num_nodes, deviation_weight)
 
     def attend_rest(rest):
         positions = places_of_rows(0, tf.range(first, size(query, 2)))
-        reach = reach_of(positions, window, block_size, causal, memory_length)
-        return attend_to_best(rest, blocks, reach, selection, dropout, seed)
+        reach = reach_of(positions, options, causal)
+        return attend_to_best(rest, blocks, reach, options, dropout, seed)
 
     # The first queries see no block if causal.
     first = smaller((window[1] + 1) * window[0], size(query, 2)) if causal else 0
@@ -263,36 +260,37 @@ def are_not_first(places, num_first_tokens):
     return (tf.range(places) >= num_first_tokens)[None]
 
 
-def counts_of_blocks(real, block_size, segment_size):
+def counts_of_blocks(real, options):
     """Returns the number of keys in each block, int `[batch or 1, blocks]`.
 
     Keys that `real`, bool `[batch or 1, places]`, does not mask come first in a segment.
     """
-    segments = tf.reshape(tf.cast(real, tf.int32), [size(real, 0), -1, segment_size])
-    return counts_in_segments(tf.reduce_sum(segments, axis=2), block_size, segment_size)
+    segments = tf.reshape(tf.cast(real, tf.int32), [size(real, 0), -1, options.segment_size])
+    return counts_in_segments(tf.reduce_sum(segments, axis=2), options)
 
 
-def counts_in_segments(keys, block_size, segment_size):
+def counts_in_segments(keys, options):
     """Returns the number of keys in each block, int `[batch or 1, blocks]`.
 
     `keys`, int `[batch or 1, segments]`, are the numbers of keys that are not masked.
     """
     batch, segments = sizes(keys)
-    counts = keys[..., None] - tf.range(0, segment_size, block_size)
-    blocks = segments * (segment_size // block_size)
-    return tf.reshape(tf.clip_by_value(counts, 0, block_size), [batch, blocks])
+    counts = keys[..., None] - tf.range(0, options.segment_size, options.block_size)
+    blocks = segments * (options.segment_size // options.block_size)
+    return tf.reshape(tf.clip_by_value(counts, 0, options.block_size), [batch, blocks])
 
 
-def order_of_segments(key, real, block_size, segment_size, by_content):
+def order_of_segments(key, real, options):
     """Returns the key at each place of a segment, `[batch, key_heads, segments, segment_size]`."""
     batch, heads, places, depth = sizes(key)
+    segment_size = options.segment_size
     segments = places // segment_size
     real = tf.reshape(real, [size(real, 0), 1, segments, segment_size])
     shape = [batch, heads, segments, segment_size]
-    if not by_content:
+    if not options.by_content:
         return tf.broadcast_to(tf.argsort(tf.cast(~real, tf.int32), stable=True), shape)
     key = tf.reshape(key, [*shape, depth])
-    return content_order(key, tf.broadcast_to(real, shape), block_size)
+    return content_order(key, tf.broadcast_to(real, shape), options.block_size)
 
 
 def in_order(x, order):
@@ -341,9 +339,9 @@ def _of_nodes(mean, variance, counts):
     return node, tf.reduce_sum(spreads * weight, axis=3)
 
 
-def reach_of(positions, window, block_size, causal, memory_length=None):
+def reach_of(positions, options, causal):
     """Returns the `Reach` of queries at positions `[batch or 1, length]`."""
-    window_size, look_back = window
+    (window_size, look_back), block_size = options.window, options.block_size
     in_window = window_size // block_size
     number = positions // window_size
     before = tf.maximum(number - look_back, 0) * in_window
@@ -352,17 +350,17 @@ def reach_of(positions, window, block_size, causal, memory_length=None):
     else:
         after = (number + look_back + 1) * in_window
     first = None
-    if memory_length is not None:
-        first = tf.maximum(before - memory_length // block_size, 0)
+    if options.memory_length is not None:
+        first = tf.maximum(before - options.memory_length // block_size, 0)
     return Reach(before, after, first)
 
 
-def attend_to_best(query, blocks, reach, selection, dropout, seed):
+def attend_to_best(query, blocks, reach, options, dropout, seed):
     """Computes attention to the best blocks; see `selected_blocks_attention`.
 
     Args:
         query: `[batch, heads, length, depth]`.
-        blocks, reach, selection: `Blocks`, `Reach` of the queries, and `Selection`.
+        blocks, reach, options: `Blocks`, `Reach` of the queries, and `BlockOptions`.
         dropout, seed: see `selected_blocks_attention`.
     """
     if runs_on_cpu_kernels() and query.shape[2] != 1:
@@ -370,7 +368,7 @@ def attend_to_best(query, blocks, reach, selection, dropout, seed):
         most = MOST_MASKED_KEYS_IN_TRAINING if is_training() else MOST_MASKED_KEYS
         far = known and isinstance(keys, int) and keys > most
         attend_to = _attend_compiled if far else attend_to_masked
-        return attend_to(query, blocks, reach, selection, dropout, seed)
+        return attend_to(query, blocks, reach, options, dropout, seed)
     batch, heads, length, depth = sizes(query)
     key_heads, total = blocks.key.shape[1], size(blocks.mean, 2)
     block_size = size(blocks.key, 2) // total
@@ -378,7 +376,7 @@ def attend_to_best(query, blocks, reach, selection, dropout, seed):
     query = tf.reshape(query * depth**-0.5, [batch, key_heads, heads // key_heads, length, depth])
     query = tf.transpose(query, [0, 1, 3, 2, 4])  # [batch, key_heads, length, queries, depth]
     # Each [batch, key_heads, length, queries, selected]
-    block, keys, bias = select_blocks(query, blocks, reach, selection)
+    block, keys, bias = select_blocks(query, blocks, reach, options)
     key, value = (
         tf.cast(tf.reshape(x, [batch, key_heads, total, block_size, size(x, 3)]), query.dtype)
         for x in (blocks.key, blocks.value)

@@ -1,7 +1,6 @@
 """Attention to selected blocks of keys, one chunk of positions at a time."""
 
 import functools
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -19,59 +18,11 @@ from rt_keras.ops.content_blocks.attend import (
     reach_of,
     summarize,
 )
-from rt_keras.ops.content_blocks.select import NODE_SIZE, Blocks, Selection
+from rt_keras.ops.content_blocks.select import Blocks
 from rt_keras.ops.nearest.lists import numbers_of_slots
 
-# With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
-# save memory but take longer to compile.
-SLICE_LENGTH = 256
 # Chunks read the first segments, so many or twice, four times, ... as many, and no later ones.
 FEWEST_SEGMENTS = 8
-
-
-class _Segments(NamedTuple):
-    """The division of segments into blocks; see `selected_blocks_attention`."""
-
-    block_size: int
-    segment_size: int
-    by_content: bool
-    num_first_tokens: int
-    memory_length: int | None
-    window: tuple | None
-
-    @property
-    def is_ring(self):
-        """True if the cache is a ring, in which later positions replace earlier ones."""
-        return self.memory_length is not None
-
-    @property
-    def slice_length(self):
-        """The number of positions in a slice, a multiple of `segment_size`."""
-        return ceil_div(SLICE_LENGTH, self.segment_size) * self.segment_size
-
-    @property
-    def has_nodes(self):
-        """True if a segment has nodes."""
-        return self.block_size * NODE_SIZE <= self.segment_size
-
-    @property
-    def levels(self):
-        """The names of mean and variance, by the number of keys of a block and of a node."""
-        levels = {self.block_size: ("mean", "variance")}
-        if self.has_nodes:
-            levels[self.block_size * NODE_SIZE] = "node_mean", "node_variance"
-        return levels
-
-    @property
-    def places_of_ring(self):
-        """The number of places of a ring.
-
-        A query sees up to `memory_length` positions before its window, and the window has up to
-        `(look_back + 1) * window_size`. Further places hold the positions of a slice that follow
-        its first query.
-        """
-        window_size, look_back = self.window
-        return self.memory_length + (look_back + 1) * window_size + self.slice_length
 
 
 def selected_blocks_cache(
@@ -80,12 +31,7 @@ def selected_blocks_cache(
     count=None,
     *,
     max_length,
-    block_size,
-    segment_size,
-    by_content=True,
-    num_first_tokens=0,
-    memory_length=None,
-    window=None,
+    options,
 ):
     """Returns the cache of `selected_blocks_chunk`.
 
@@ -99,31 +45,27 @@ def selected_blocks_cache(
         count: int scalar or `[batch]`, number of positions, the first ones; the others are padding.
             Defaults to None, for no padding.
         max_length: int, maximum number of positions. Not used with a `memory_length`.
-        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
-        memory_length: see `selected_blocks_attention`.
-        window: see `selected_blocks_attention`. Only required with a `memory_length`.
+        options: the `BlockOptions`.
 
     Returns:
         A dictionary of "key" and "value", `[batch, key_heads, places, ...]`; of "mean" and
         "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`; and, if segments
         have nodes, of "node_mean" and "node_variance", `[batch, key_heads, nodes, depth]`.
     """
-    check_memory_length(memory_length, segment_size)
-    options = block_size, segment_size, by_content, num_first_tokens, memory_length, window
-    segments = _Segments(*options)
-    places = ceil_div(max_length, segment_size) * segment_size
-    if segments.is_ring:
-        places = segments.places_of_ring
+    check_memory_length(options.memory_length, options.segment_size)
+    places = ceil_div(max_length, options.segment_size) * options.segment_size
+    if options.is_ring:
+        places = options.places_of_ring
     no_key, no_value = key[:, :, :0], value[:, :, :0]
     empty = {"key": pad_to(no_key, places), "value": pad_to(no_value, places)}
-    for keys, names in segments.levels.items():
+    for keys, names in options.levels.items():
         empty |= dict.fromkeys(names, pad_to(no_key, places // keys))
     count = size(key, 2) if count is None else count
     if size(key, 2) == 0 or (isinstance(count, int) and count == 0):
         return empty
-    if not segments.is_ring:
+    if not options.is_ring:
         key, value = key[:, :, :places], value[:, :, :places]
-    return _with_prompt(empty, key, value, count, segments)
+    return _with_prompt(empty, key, value, count, options)
 
 
 def selected_blocks_chunk(
@@ -132,17 +74,9 @@ def selected_blocks_chunk(
     value,
     cache,
     position,
+    options,
     *,
-    block_size,
-    num_blocks,
-    segment_size,
-    window,
     count=None,
-    by_content=True,
-    deviation_weight=1.0,
-    num_nodes=None,
-    num_first_tokens=0,
-    memory_length=None,
     dropout=0.0,
     seed=None,
 ):
@@ -157,9 +91,8 @@ def selected_blocks_chunk(
         position: int scalar, position of the first token; or int `[batch]`, one for each row.
         count: int scalar or `[batch]`, number of positions of the chunk, the first ones; the others
             are padding, whose outputs are undefined. Defaults to None, for no padding.
-        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
-        num_blocks, window, deviation_weight, num_nodes: see `selected_blocks_attention`.
-        memory_length, dropout, seed: see `selected_blocks_attention`.
+        options: the `BlockOptions`.
+        dropout, seed: see `selected_blocks_attention`.
 
     Returns:
         Tuple of a tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
@@ -170,72 +103,65 @@ def selected_blocks_chunk(
             `memory_length`.
 
     >>> x = tf.random.normal([1, 2, 40, 4])
-    >>> blocks = {"block_size": 2, "segment_size": 8}
-    >>> cache = selected_blocks_cache(x[:, :, :30], x[:, :, :30], max_length=40, **blocks)
+    >>> from rt_keras.ops.content_blocks.select import BlockOptions
+    >>> options = BlockOptions(block_size=2, num_blocks=3, segment_size=8, window=(8, 1))
+    >>> cache = selected_blocks_cache(x[:, :, :30], x[:, :, :30], max_length=40, options=options)
     >>> rest = x[:, :, 30:]
-    >>> (output, _), cache = selected_blocks_chunk(
-    ...     rest, rest, rest, cache, 30, num_blocks=3, window=(8, 1), **blocks
-    ... )
+    >>> (output, _), cache = selected_blocks_chunk(rest, rest, rest, cache, 30, options)
     >>> output.shape
     TensorShape([1, 2, 10, 4])
     """
     length, places = size(query, 2), size(cache["key"], 2)
     count = length if count is None else count
-    segments = _Segments(
-        block_size, segment_size, by_content, num_first_tokens, memory_length, window
-    )
-    read = functools.partial(
-        _read, segments, Selection(num_blocks, num_nodes, deviation_weight), dropout
-    )
-    if not segments.is_ring:
+    read = functools.partial(_read, options, dropout)
+    if not options.is_ring:
         check_position(tf.reduce_max(position + count) - 1, places)
         return read(seed, query, key, value, cache, position, count)
-    check_memory_length(memory_length, segment_size)
-    if places != segments.places_of_ring:
+    check_memory_length(options.memory_length, options.segment_size)
+    if places != options.places_of_ring:
         raise ValueError(
-            f"With memory_length={memory_length}, the cache must have {segments.places_of_ring} "
-            f"places. Received: {places}"
+            f"With memory_length={options.memory_length}, the cache must have "
+            f"{options.places_of_ring} places. Received: {places}"
         )
     # A longer slice would overwrite keys that its first queries may select.
-    outputs, starts = [], range(0, length, segments.slice_length)
+    outputs, starts = [], range(0, length, options.slice_length)
     seeds = [seed] * len(starts)
     if seed is not None and len(starts) > 1:
         seeds = tf.unstack(tf.random.split(seed, len(starts)))
     for start, seed in zip(starts, seeds, strict=True):
-        rows = [x[:, :, start : start + segments.slice_length] for x in (query, key, value)]
+        rows = [x[:, :, start : start + options.slice_length] for x in (query, key, value)]
         here = tf.clip_by_value(count - start, 0, size(rows[0], 2))
         output, cache = read(seed, *rows, cache, position + start, here)
         outputs.append(output)
     return tuple(tf.concat(x, axis=2) for x in zip(*outputs)), cache
 
 
-def _read(segments, selection, dropout, seed, query, key, value, cache, position, count):
+def _read(options, dropout, seed, query, key, value, cache, position, count):
     """Adds positions to the cache, and computes their attention; see `selected_blocks_chunk`."""
-    cache = _with_chunk(cache, key, value, position, count, segments)
+    cache = _with_chunk(cache, key, value, position, count, options)
     positions = places_of_rows(position, tf.range(size(query, 2)))
-    options = segments.window, segments.block_size, True, segments.memory_length
-    reach = reach_of(positions, *options)
-    number, segment_size, places = None, segments.segment_size, size(cache["key"], 2)
-    if segments.is_ring:
+    reach = reach_of(positions, options, causal=True)
+    number, segment_size, places = None, options.segment_size, size(cache["key"], 2)
+    if options.is_ring:
         ended = tf.reshape((position + count) // segment_size, [-1])
         segment = numbers_of_slots(ended, places // segment_size)  # [batch or 1, segments]
-        number = _parts_of(segment, segment_size // segments.block_size)
-        first = segments.num_first_tokens - segment * segment_size
+        number = _parts_of(segment, segment_size // options.block_size)
+        first = options.num_first_tokens - segment * segment_size
         keys = segment_size - tf.clip_by_value(first, 0, segment_size)
-        counts = counts_in_segments(keys, segments.block_size, segment_size)
+        counts = counts_in_segments(keys, options)
     else:
-        real = are_not_first(places, segments.num_first_tokens)
-        counts = counts_of_blocks(real, segments.block_size, segment_size)
+        real = are_not_first(places, options.num_first_tokens)
+        counts = counts_of_blocks(real, options)
     nodes = cache.get("node_mean"), cache.get("node_variance")
     summaries = cache["mean"], cache["variance"], *nodes
     blocks = Blocks(cache["key"], cache["value"], *summaries, counts, number)
-    return _attend(query, blocks, reach, segments, selection, dropout, seed), cache
+    return _attend(query, blocks, reach, options, dropout, seed), cache
 
 
-def _attend(query, blocks, reach, segments, selection, dropout, seed):
+def _attend(query, blocks, reach, options, dropout, seed):
     """Computes attention to the first segments, as few as hold all blocks within reach."""
-    per_segment = segments.segment_size // segments.block_size
-    total = size(blocks.key, 2) // segments.segment_size
+    per_segment = options.segment_size // options.block_size
+    total = size(blocks.key, 2) // options.segment_size
 
     def attend_to_none(query, key, value):
         return no_attention(query, value)
@@ -243,12 +169,12 @@ def _attend(query, blocks, reach, segments, selection, dropout, seed):
     def attend_to_first(number, query, key, value):
         first = blocks._replace(key=key, value=value)
         if number is not total:
-            first = _first_segments(first, number, segments)
-        return attend_to_best(query, first, reach, selection, dropout, seed)
+            first = _first_segments(first, number, options)
+        return attend_to_best(query, first, reach, options, dropout, seed)
 
     # The segments of a ring are in no order. A single query takes longer to compile for each number
     # of segments than it saves.
-    in_one_way = segments.is_ring or query.shape[2] == 1
+    in_one_way = options.is_ring or query.shape[2] == 1
     numbers = [total] if in_one_way else _doubled_up_to(total)
     needed = ceil_div(tf.reduce_max(reach.before), per_segment)
     larger = sum(tf.cast(needed > number, tf.int32) for number in numbers[:-1])
@@ -257,13 +183,13 @@ def _attend(query, blocks, reach, segments, selection, dropout, seed):
     return _switch(index, functions, query, blocks.key, blocks.value)
 
 
-def _first_segments(blocks, number, segments):
-    """Returns the `Blocks` of the first segments."""
-    keys = number * segments.segment_size
+def _first_segments(blocks, number, options):
+    """Returns the `Blocks` of the first options."""
+    keys = number * options.segment_size
     first = {name: getattr(blocks, name)[:, :, :keys] for name in ("key", "value")}
-    for keys_of_each, names in segments.levels.items():
+    for keys_of_each, names in options.levels.items():
         first |= {name: getattr(blocks, name)[:, :, : keys // keys_of_each] for name in names}
-    return blocks._replace(**first, counts=blocks.counts[:, : keys // segments.block_size])
+    return blocks._replace(**first, counts=blocks.counts[:, : keys // options.block_size])
 
 
 def _doubled_up_to(segments):
@@ -315,9 +241,9 @@ def _parts_of(segment, parts):
     return tf.reshape(numbers, [size(segment, 0), size(segment, 1) * parts])
 
 
-def _with_prompt(cache, key, value, count, segments):
+def _with_prompt(cache, key, value, count, options):
     """Returns an empty cache with the last segments of the first positions that it has room for."""
-    length, segment_size = size(key, 2), segments.segment_size
+    length, segment_size = size(key, 2), options.segment_size
     count = tf.minimum(places_of_rows(count, 0), length)
     number = smaller(ceil_div(length, segment_size), size(cache["key"], 2) // segment_size)
     segment = tf.maximum(ceil_div(count, segment_size) - number, 0) + tf.range(number)
@@ -329,17 +255,17 @@ def _with_prompt(cache, key, value, count, segments):
         return tf.where(real, x, tf.zeros_like(x))
 
     ended = segment < count // segment_size
-    return _with_segments(cache, in_segments(key), in_segments(value), segment, ended, segments)
+    return _with_segments(cache, in_segments(key), in_segments(value), segment, ended, options)
 
 
-def _with_chunk(cache, key, value, position, count, segments):
+def _with_chunk(cache, key, value, position, count, options):
     """Returns a cache with the positions of a chunk, and with blocks of segments that end there."""
     length, places = size(key, 2), size(cache["key"], 2)
-    segment_size = segments.segment_size
+    segment_size = options.segment_size
     if length == 1:
-        place = position % places if segments.is_ring else position
+        place = position % places if options.is_ring else position
         cache = write(cache, place, tf.reshape(count, [-1]), key=key, value=value)
-    elif segments.is_ring:
+    elif options.is_ring:
         cache = _with_slice(cache, position, count, key=key, value=value)
     else:
         cache = write_chunk(cache, position, count, key=key, value=value)
@@ -348,11 +274,11 @@ def _with_chunk(cache, key, value, position, count, segments):
     position, count = places_of_rows(position, 0), places_of_rows(count, 0)
     segment = position // segment_size + tf.range(number)
     ended = segment < (position + count) // segment_size
-    if not segments.is_ring:
+    if not options.is_ring:
         ended &= segment < places // segment_size
     rows = _parts_of(segment, segment_size) % places
     key, value = (take_places(cache[name], rows) for name in ("key", "value"))
-    return _with_segments(cache, key, value, segment, ended, segments)
+    return _with_segments(cache, key, value, segment, ended, options)
 
 
 def _with_slice(cache, position, count, **new):
@@ -368,7 +294,7 @@ def _with_slice(cache, position, count, **new):
     return put_places(cache, places, **{name: rows(name, x) for name, x in new.items()})
 
 
-def _with_segments(cache, key, value, segment, ended, segments):
+def _with_segments(cache, key, value, segment, ended, options):
     """Returns a cache with some segments, of which those that have ended are in blocks.
 
     Args:
@@ -376,24 +302,24 @@ def _with_segments(cache, key, value, segment, ended, segments):
         key, value: `[batch, key_heads, segments * segment_size, ...]`, in the order of positions.
         segment: int `[batch or 1, segments]`, the numbers of the segments.
         ended: bool `[batch or 1, segments]`.
-        segments: `_Segments`.
+        options: the `BlockOptions`.
     """
-    places, segment_size = size(cache["key"], 2), segments.segment_size
-    block_size, rows = segments.block_size, _parts_of(segment, segment_size)
-    real = rows >= segments.num_first_tokens
+    places, segment_size = size(cache["key"], 2), options.segment_size
+    rows = _parts_of(segment, segment_size)
+    real = rows >= options.num_first_tokens
     shape = [size(key, 0), size(key, 1), size(segment, 1), segment_size]
     as_it_is = tf.broadcast_to(tf.range(segment_size), shape)
 
     def order_of_ended():
-        order = order_of_segments(key, real, block_size, segment_size, segments.by_content)
+        order = order_of_segments(key, real, options)
         return tf.where(ended[:, None, :, None], order, as_it_is)
 
     order = tf.cond(tf.reduce_any(ended), order_of_ended, lambda: as_it_is)
     key, value = in_order(key, order), in_order(value, order)
     cache = put_places(cache, rows % places, key=key, value=value)
-    counts = counts_of_blocks(real, block_size, segment_size)
-    summaries = summarize(key, counts, block_size, segments.has_nodes)
-    for (keys, names), pair in zip(segments.levels.items(), (summaries[:2], summaries[2:])):
+    counts = counts_of_blocks(real, options)
+    summaries = summarize(key, counts, options.block_size, len(options.levels) > 1)
+    for (keys, names), pair in zip(options.levels.items(), (summaries[:2], summaries[2:])):
         parts = segment_size // keys
         numbers = _parts_of(segment, parts) % (places // keys)
         is_new = tf.repeat(ended, parts, axis=1)[:, None, :, None]

@@ -14,15 +14,15 @@ from rt_keras.ops.content_blocks.select import NODE_SIZE, log_weight, products_w
 from rt_keras.ops.cpu_kernels import attend_in_tiles, positions_per_tile, split_tiles
 
 
-def attend_to_masked(query, blocks, reach, selection, dropout, seed):
+def attend_to_masked(query, blocks, reach, options, dropout, seed):
     """Computes what `attend_to_best` does, for the queries of a tile at a time.
 
     Blocks that no query of a tile may select are left out.
     """
     query *= query.shape[-1] ** -0.5
     tile_size = positions_per_tile(query, size(blocks.key, 2))
-    units = _lay_out(blocks, selection.num_nodes is not None)
-    tiles = _BlockTiles(query, units, reach, selection, tile_size, blocks.number is not None)
+    units = _lay_out(blocks, options.num_nodes is not None)
+    tiles = _BlockTiles(query, units, reach, options, tile_size, blocks.number is not None)
     # The product with the last column is the bias of keys.
     no_key = tf.broadcast_to(units.no_key, [*sizes(units.key)[:4], 1])
     key = tf.concat([units.key, no_key], axis=4)
@@ -57,10 +57,10 @@ class _Units(NamedTuple):
 class _BlockTiles:
     """The blocks that the queries of a tile select; see `attend_in_tiles`."""
 
-    def __init__(self, query, units, reach, selection, tile_size, is_ring):
+    def __init__(self, query, units, reach, options, tile_size, is_ring):
         heads, length, key_heads = query.shape[1], size(query, 2), units.key.shape[1]
         self.query = split_tiles(tf.stop_gradient(query), key_heads, tile_size)
-        self.units, self.selected, self.is_ring = units, selection, is_ring
+        self.units, self.options, self.is_ring = units, options, is_ring
         groups, tiles = heads // key_heads, size(self.query, 0)
 
         def in_tiles(bound, padding):
@@ -100,12 +100,12 @@ class _BlockTiles:
         if self.units.nodes is not None:
             # Windows begin where nodes begin.
             nodes = self._scores(index, self.units.nodes, numbers[:, :, :1], first, end)
-            least.append(_least(nodes, self.selected.num_nodes, saved, 0))
+            least.append(_least(nodes, self.options.num_nodes, saved, 0))
             node_weights = tf.where(nodes > MASKED / 2, log_weight(nodes, least[0]), MASKED)
             # Each part has a block of every node.
             node_weights = tf.tile(node_weights, [1, 1, 1, size(numbers, 2)])
             score += node_weights
-        least.append(_least(score, self.selected.num_blocks, saved, -1))
+        least.append(_least(score, self.options.num_blocks, saved, -1))
         weights = node_weights + log_weight(score, least[-1])
         saved = tf.cast(tf.concat(least, axis=-1), accumulation_dtype(score.dtype))
         return tf.where(score > MASKED / 2, weights, MASKED), saved
@@ -122,7 +122,7 @@ class _BlockTiles:
         """Returns the scores of blocks or nodes, `[batch, key_heads, rows, count]`."""
         *summaries, missing = (_flat(x[:, :, :, first:end]) for x in level)
         query = self.query[index]
-        score = with_deviation(products_with, summaries, query, self.selected.deviation_weight)
+        score = with_deviation(products_with, summaries, query, self.options.deviation_weight)
         score += tf.linalg.matrix_transpose(missing)
         numbers = tf.linalg.matrix_transpose(_flat(numbers))  # [batch or 1, 1, 1, count]
         usable = numbers < self.before[index]

@@ -16,6 +16,9 @@ NODE_SIZE = 8
 FADE = 0.05
 # Its exp() is 0, and float16 can represent it.
 LOG_OF_NOTHING = -1e4
+# With a `memory_length`, a chunk is read in slices of at least this many positions. Smaller slices
+# save memory but take longer to compile.
+SLICE_LENGTH = 256
 # Numbers of elements that are gathered at once, and of scores of nodes' blocks that are compared at
 # once. They fit into the cache of a CPU core. Scores of all blocks come from larger products.
 # Accelerators, which need more work at once, take `ON_ACCELERATORS` elements of any of them.
@@ -65,21 +68,59 @@ class Reach(NamedTuple):
     first: tf.Tensor | None = None
 
 
-class Selection(NamedTuple):
-    """The numbers of blocks and nodes that a query selects; see `selected_blocks_attention`."""
+class BlockOptions(NamedTuple):
+    """How segments are divided into blocks and queries select them.
 
+    See `selected_blocks_attention`.
+    """
+
+    block_size: int
     num_blocks: int
-    num_nodes: int | None
-    deviation_weight: float
+    segment_size: int
+    window: tuple
+    by_content: bool = True
+    deviation_weight: float = 1.0
+    num_nodes: int | None = None
+    num_first_tokens: int = 0
+    memory_length: int | None = None
+
+    @property
+    def is_ring(self):
+        """True if a cache is a ring, in which later positions replace earlier ones."""
+        return self.memory_length is not None
+
+    @property
+    def levels(self):
+        """The names of mean and variance, by the number of keys of a block and of a node."""
+        levels = {self.block_size: ("mean", "variance")}
+        if self.block_size * NODE_SIZE <= self.segment_size:
+            levels[self.block_size * NODE_SIZE] = "node_mean", "node_variance"
+        return levels
+
+    @property
+    def places_of_ring(self):
+        """The number of places of a ring.
+
+        A query sees up to `memory_length` positions before its window, and the window has up to
+        `(look_back + 1) * window_size`. Further places hold the positions of a slice that follow
+        its first query.
+        """
+        window_size, look_back = self.window
+        return self.memory_length + (look_back + 1) * window_size + self.slice_length
+
+    @property
+    def slice_length(self):
+        """The number of positions in a slice, a multiple of `segment_size`."""
+        return ceil_div(SLICE_LENGTH, self.segment_size) * self.segment_size
 
 
-def select_blocks(query, blocks, reach, selection):
+def select_blocks(query, blocks, reach, options):
     """Selects the blocks with the largest scores; see `selected_blocks_attention`.
 
     Args:
         query: `[batch, key_heads, length, queries, depth]`, scaled; `queries` heads share a key
             head.
-        blocks, reach, selection: `Blocks`, `Reach` of the queries, and `Selection`.
+        blocks, reach, options: `Blocks`, `Reach` of the queries, and `BlockOptions`.
 
     Returns:
         Tuple of the blocks, int `[batch, key_heads, length, queries, selected]`, the number of keys
@@ -91,12 +132,12 @@ def select_blocks(query, blocks, reach, selection):
     mean, variance = (tf.cast(x, query.dtype) for x in (blocks.mean, blocks.variance))
     shared = {"numbers": blocks.numbers(), "counts": counts}
     scores = size(query, 3) * key_heads * total
-    if selection.num_nodes is None:
+    if options.num_nodes is None:
         choose, at_once = _best, SCORED_AT_ONCE
         shared |= {"mean": mean, "variance": variance}
     else:
         choose, at_once = _best_of_nodes, COMPARED_AT_ONCE
-        scores = size(query, 3) * key_heads * NODE_SIZE * selection.num_nodes
+        scores = size(query, 3) * key_heads * NODE_SIZE * options.num_nodes
         # One row per node.
         rows = [batch * key_heads * (total // NODE_SIZE), NODE_SIZE * depth]
         shared |= {
@@ -107,7 +148,7 @@ def select_blocks(query, blocks, reach, selection):
         }
 
     def choose_blocks(part):
-        block, score, bias = choose(**part, selection=selection)
+        block, score, bias = choose(**part, options=options)
         keys = tf.gather(part["counts"], block, batch_dims=1)
         return block, tf.where(score > MASKED / 2, keys, 0), bias
 
@@ -145,12 +186,12 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
     return tf.nest.map_structure(lambda x: x[:, :, :length], results)
 
 
-def _best(query, before, after, numbers, counts, mean, variance, *, selection, first=None):
+def _best(query, before, after, numbers, counts, mean, variance, *, options, first=None):
     """Returns the best of all blocks, their scores, and the bias of their logits."""
     # [batch, key_heads, length, queries, blocks]
-    score = _scores(query, mean, variance, selection.deviation_weight)
+    score = _scores(query, mean, variance, options.deviation_weight)
     usable = _within_reach(numbers, before, after, first) & (counts[:, None, None, None] > 0)
-    return _largest(_masked(score, usable), selection.num_blocks)
+    return _largest(_masked(score, usable), options.num_blocks)
 
 
 def _best_of_nodes(
@@ -164,7 +205,7 @@ def _best_of_nodes(
     node_mean,
     node_variance,
     *,
-    selection,
+    options,
     first=None,
 ):
     """Returns the best blocks of the best nodes, their scores, and the bias of their logits.
@@ -175,13 +216,13 @@ def _best_of_nodes(
     batch, key_heads, length, queries, depth = sizes(query)
     nodes = size(node_mean, 2)
     # [batch, key_heads, length, queries, nodes]
-    score = _scores(query, node_mean, node_variance, selection.deviation_weight)
+    score = _scores(query, node_mean, node_variance, options.deviation_weight)
     counts = tf.reshape(counts, [batch * nodes, NODE_SIZE])
     has_keys = tf.reduce_any(tf.reshape(counts, [batch, 1, 1, 1, nodes, NODE_SIZE]) > 0, axis=-1)
     # Windows begin where segments begin, and so where nodes begin.
     usable = _within_reach(numbers[:, ::NODE_SIZE], before, after, first) & has_keys
     # [batch, key_heads, length, queries, num_nodes]
-    node, score, node_bias = _largest(_masked(score, usable), selection.num_nodes)
+    node, score, node_bias = _largest(_masked(score, usable), options.num_nodes)
     sequence = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1])
     # [batch, key_heads, length, queries, num_nodes, NODE_SIZE]
     usable = tf.gather(counts, node + sequence * nodes) > 0
@@ -195,7 +236,7 @@ def _best_of_nodes(
             return tf.linalg.matvec(tf.reshape(tf.gather(rows, part["row"]), shape), vectors)
 
         summaries = part["mean"], part["variance"]
-        return with_deviation(products, summaries, part["query"], selection.deviation_weight)
+        return with_deviation(products, summaries, part["query"], options.deviation_weight)
 
     score = over_queries(
         scores_in_nodes,
@@ -207,7 +248,7 @@ def _best_of_nodes(
     )
     score += tf.repeat(node_bias, NODE_SIZE, axis=4)
     score = _masked(score, tf.reshape(usable, blocks))
-    place, score, bias = _largest(score, selection.num_blocks)
+    place, score, bias = _largest(score, options.num_blocks)
     node, node_bias = (tf.gather(x, place // NODE_SIZE, batch_dims=4) for x in (node, node_bias))
     return node * NODE_SIZE + place % NODE_SIZE, score, bias + node_bias
 

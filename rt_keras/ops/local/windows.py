@@ -24,7 +24,7 @@ from rt_keras.ops.documents import blocks_of_documents
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.relative import window_bias
-from rt_keras.ops.slices import over_heads
+from rt_keras.ops.slices import HeadInputs, over_heads
 
 WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_block_size."
 
@@ -175,9 +175,8 @@ def local_attention(
         query *= query.shape[-1] ** -0.5
         attended = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
         return attended if return_logsumexp else attended[0]
-    options = {"dropout": dropout, "return_logsumexp": return_logsumexp}
     attended = over_local_heads(
-        lambda arguments: _attend_windows(**arguments, **options, windows=windows),
+        lambda inputs: _attend_windows(HeadInputs(**inputs), windows, dropout, return_logsumexp),
         windows,
         {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings},
@@ -355,29 +354,18 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
         )
 
 
-def _attend_windows(
-    query,
-    key,
-    value,
-    *,
-    windows,
-    dropout,
-    return_logsumexp,
-    seed=None,
-    query_mask=None,
-    key_mask=None,
-    block_numbers=None,
-    relative_embeddings=None,
-):
+def _attend_windows(inputs, windows, dropout, return_logsumexp):
     """Computes `local_attention` of some heads, with scaled queries; see `over_local_heads`."""
+    query, key, value = inputs.query, inputs.key, inputs.value
+    query_mask, block_numbers = inputs.query_mask, inputs.block_numbers
     heads, length = query.shape[1], size(query, 2)
-    if dropout or relative_embeddings is not None:
+    if dropout or inputs.relative_embeddings is not None:
         # These differ from head to head.
         key, value = repeat_heads(key, heads), repeat_heads(value, heads)
     key_heads = key.shape[1]
     # The query heads of one key head become more queries of each block: fewer, larger products.
     groups = heads // key_heads
-    real = windows.real_keys(size(key, 2), key_mask)  # [batch or 1, 1, blocks, window]
+    real = windows.real_keys(size(key, 2), inputs.key_mask)  # [batch or 1, 1, blocks, window]
     query = windows.of_queries(query)  # [batch, heads, blocks, block_size, depth]
     # [batch, key_heads, blocks, window, depth]
     key, value = windows.of_keys(key), windows.of_keys(value)
@@ -401,9 +389,10 @@ def _attend_windows(
             allowed.append(tf.expand_dims(real_rows, -1))
         # [batch, key_heads, blocks, groups * rows, depth]
         queries = join_groups(query[..., rows, :], key_heads)
-        if relative_embeddings is not None:
+        if inputs.relative_embeddings is not None:
             start = windows.start + (rows.start or 0)
-            bias = window_bias(queries, relative_embeddings, count, start, windows.one_way)
+            table = inputs.relative_embeddings
+            bias = window_bias(queries, table, count, start, windows.one_way)
         keys, values = key[..., columns, :], value[..., columns, :]
         output, logsumexp = attend(
             queries, keys, values, tuple(allowed), bias=bias, dropout=dropout, seed=seed
@@ -411,7 +400,9 @@ def _attend_windows(
         attended = (output, logsumexp[..., None]) if return_logsumexp else output
         return tf.nest.map_structure(lambda x: split_groups(x, heads), attended)
 
-    attended = in_parts(attend_rows, windows.block_size, windows.one_way, windows.start, seed)
+    attended = in_parts(
+        attend_rows, windows.block_size, windows.one_way, windows.start, inputs.seed
+    )
     return tf.nest.map_structure(lambda x: join_blocks(x, length), attended)
 
 

@@ -4,8 +4,6 @@ The naive version first, then the op. It attends in the order of (cluster, posit
 if queries are keys, else in `separate.py`.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import tensorflow as tf
 
@@ -22,7 +20,7 @@ from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize
 from rt_keras.ops.nearest.assign import Assignment, shifts_keys
 from rt_keras.ops.nearest.separate import attend_separate, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest.shared import Options, attend_shared, block_size_of
-from rt_keras.ops.slices import over_heads, slices_of_blocks
+from rt_keras.ops.slices import HeadInputs, over_heads, slices_of_blocks
 
 
 def naive_nearest_attention(
@@ -220,7 +218,7 @@ def nearest_attention(
     local = None if block_size is None else (block_size, look_back)
 
     def attend_heads(inputs):
-        return _attend(Inputs(**inputs), num_probes, use_query_key_norm, local, options)
+        return _attend(HeadInputs(**inputs), num_probes, use_query_key_norm, local, options)
 
     return over_heads(
         lambda inputs: with_a_position(attend_heads, inputs),
@@ -246,22 +244,6 @@ def _shifts_keys(routed_key, key, block_size):
             f"{'no ' if key is None else 'a '}key, block_size={block_size}."
         )
     return shifted
-
-
-class Inputs(NamedTuple):
-    """The tensors of some heads; see `nearest_attention`."""
-
-    query: tf.Tensor
-    value: tf.Tensor
-    centroids: tf.Tensor
-    key: tf.Tensor | None = None
-    load_bias: tf.Tensor | None = None
-    scale: tf.Tensor | None = None
-    relative_embeddings: tf.Tensor | None = None
-    query_mask: tf.Tensor | None = None
-    key_mask: tf.Tensor | None = None
-    documents: tf.Tensor | None = None
-    seed: tf.Tensor | None = None
 
 
 def _attend(inputs, num_probes, use_query_key_norm, local, options):

@@ -20,7 +20,7 @@ from rt_keras.ops.blocks import (
     take_places,
 )
 from rt_keras.ops.caches import like, put_rows, where_counted
-from rt_keras.ops.nearest.assign import Assignment, shifts_keys, sort_by_cluster
+from rt_keras.ops.nearest.assign import shifts_keys, sort_by_cluster
 from rt_keras.ops.nearest.lists import attend_to_lists, numbers_of_slots
 from rt_keras.ops.nearest.separate import attend_separate, key_intervals
 from rt_keras.ops.nearest.shared import Options, attend_shared, block_size_of
@@ -30,17 +30,13 @@ from rt_keras.ops.slices import slices_of_blocks
 def nearest_cache(
     key,
     value,
-    centroids,
+    assignment,
     count,
     *,
     window_size,
     max_length=None,
     routed_key="key",
     keep_positions=False,
-    num_probes=1,
-    load_bias=None,
-    scale=None,
-    use_query_key_norm=True,
 ):
     """Builds the cache of `nearest_step`: a ring buffer of the last members of each cluster.
 
@@ -49,7 +45,7 @@ def nearest_cache(
             if these are shared.
         value: `[batch, key_heads, length, value_depth]`. With `routed_key` "previous_query",
             key_heads may be less than heads; see grouped-query attention in `nearest_attention`.
-        centroids: `[key_heads, clusters, depth]`.
+        assignment: the `Assignment`.
         count: int scalar, number of positions in the cache, the first ones; others are padding.
         window_size: int, maximum number of keys that a query attends to in one cluster.
         max_length: int, maximum length of the sequence, which also bounds the rings. Defaults to
@@ -58,8 +54,6 @@ def nearest_cache(
             position j is the query of position j - 1. Defaults to "key".
         keep_positions: bool, whether to store positions, which relative embeddings and `before`
             need in steps. Defaults to False.
-        num_probes, scale: no effect, for the same arguments as `nearest_step`.
-        load_bias, use_query_key_norm: see `nearest_attention`.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, window, ...]`, with normalized
@@ -70,11 +64,13 @@ def nearest_cache(
         order of members.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
-    >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
+    >>> from rt_keras.ops.nearest.assign import Assignment
+    >>> assignment = Assignment(tf.random.normal([2, 3, 4]))
+    >>> nearest_cache(x, x, assignment, 50, window_size=8)["key"].shape
     TensorShape([1, 2, 3, 8, 4])
     """
     batch, heads, length, _ = sizes(key)
-    value, clusters = repeat_heads(value, heads), centroids.shape[1]
+    value, clusters = repeat_heads(value, heads), assignment.centroids.shape[1]
     window = window_size if max_length is None else smaller(window_size, max_length)
     shifted = shifts_keys(routed_key)
     if shifted:
@@ -83,7 +79,6 @@ def nearest_cache(
         next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
         value, count = shift_left(value, 2), count - 1
     real = (tf.range(length) < count)[None]
-    assignment = Assignment(centroids, num_probes, load_bias, scale, use_query_key_norm)
     assigned = assignment.assign(key, None, real, real)
     members = {"key": assigned.key, "value": value}
     if keep_positions:
@@ -104,12 +99,8 @@ def nearest_chunk(
     value,
     cache,
     position,
-    centroids,
+    assignment,
     *,
-    num_probes=1,
-    load_bias=None,
-    scale=None,
-    use_query_key_norm=True,
     count=None,
     relative_embeddings=None,
     dropout=0.0,
@@ -129,9 +120,7 @@ def nearest_chunk(
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `nearest_cache`, `nearest_step` or of the last chunk.
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
-        centroids: `[key_heads, clusters, depth]`.
-        num_probes, load_bias, scale, use_query_key_norm: see `nearest_attention`; the last must be
-            that of the cache.
+        assignment: the `Assignment`, of the same `use_query_key_norm` as in the cache.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
             first ones. Outputs of padding are undefined. Defaults to None, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
@@ -143,15 +132,15 @@ def nearest_chunk(
         `[batch, heads, length, value_depth]`, 0 for a query without keys, or a pair of it and the
         logsumexp `[batch, heads, length]`; and the cache with these positions added.
 
-    >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
-    >>> cache = nearest_cache(x, x, centroids, 30, window_size=8)
+    >>> from rt_keras.ops.nearest.assign import Assignment
+    >>> x, assignment = tf.random.normal([1, 2, 50, 4]), Assignment(tf.random.normal([2, 3, 4]))
+    >>> cache = nearest_cache(x, x, assignment, 30, window_size=8)
     >>> rest = x[:, :, 30:]
-    >>> output, cache = nearest_chunk(rest, rest, rest, cache, 30, centroids)
+    >>> output, cache = nearest_chunk(rest, rest, rest, cache, 30, assignment)
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """
-    length, num_clusters = size(query, 2), centroids.shape[1]
-    assignment = Assignment(centroids, num_probes, load_bias, scale, use_query_key_norm)
+    length, num_clusters = size(query, 2), assignment.centroids.shape[1]
     positions = places_of_rows(position, tf.range(length))  # [batch or 1, length]
     is_key = None if count is None else tf.range(length) < places_of_rows(count, 0)
     shifted = "query" in cache
@@ -178,7 +167,7 @@ def nearest_chunk(
         dropout=dropout,
         seed=seed,
     )
-    shared = (key is None or shifted) and num_probes == 1
+    shared = (key is None or shifted) and assignment.num_probes == 1
     assigned = assigned._replace(query=assignment.scaled(assigned.query))
     results = _attend(assigned, members, cache, position, shared, options)
     output = merge_sets(*results, return_logsumexp=return_logsumexp)
@@ -257,12 +246,8 @@ def nearest_step(
     value,
     cache,
     position,
-    centroids,
+    assignment,
     *,
-    num_probes=1,
-    load_bias=None,
-    scale=None,
-    use_query_key_norm=True,
     window_size=None,
     before=None,
     count=None,
@@ -278,9 +263,7 @@ def nearest_step(
         value: `[batch, key_heads, 1, value_depth]`.
         cache: the cache of `nearest_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
-        centroids: `[key_heads, clusters, depth]`.
-        num_probes, load_bias, scale, use_query_key_norm: see `nearest_attention`; the last must be
-            that of the cache.
+        assignment: the `Assignment`, of the same `use_query_key_norm` as in the cache.
         window_size: int, only needed with `before`.
         before: int scalar or `[batch]`, to see only the last `window_size` members of each cluster
             before this position. The cache must have positions, and be long enough to hold these
@@ -294,15 +277,15 @@ def nearest_step(
         `[batch, heads, 1, value_depth]`, 0 for a query without keys, or a pair of it and the
         logsumexp `[batch, heads, 1]`; and the cache with this position added.
 
-    >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
-    >>> cache = nearest_cache(x, x, centroids, 49, window_size=8)
+    >>> from rt_keras.ops.nearest.assign import Assignment
+    >>> x, assignment = tf.random.normal([1, 2, 50, 4]), Assignment(tf.random.normal([2, 3, 4]))
+    >>> cache = nearest_cache(x, x, assignment, 49, window_size=8)
     >>> last = x[:, :, 49:]
-    >>> output, cache = nearest_step(last, last, last, cache, 49, centroids)
+    >>> output, cache = nearest_step(last, last, last, cache, 49, assignment)
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
     position = tf.convert_to_tensor(position)
-    assignment = Assignment(centroids, num_probes, load_bias, scale, use_query_key_norm)
     assigned = assignment.assign(query, cache.get("query", key))
     query_clusters = assigned.query_clusters[..., 0]  # [batch, heads, probes]
     key_heads = assigned.key.shape[1]
