@@ -1,12 +1,25 @@
-"""What heads with any options compute, as NumPy loops: the composition of the loops of the ops."""
+"""What heads with any options compute, in NumPy: the naive versions of the ops, composed."""
 
 import numpy as np
 
 from rt_keras.ops import hamming_groups
+from rt_keras.ops.balanced import naive_balanced_attention
+from rt_keras.ops.causal_clustered import naive_causal_clustered_attention
+from rt_keras.ops.clustered import naive_clustered_attention
+from rt_keras.ops.convolution import naive_convolution
 from rt_keras.ops.full import naive_full_attention
+from rt_keras.ops.gated_delta import naive_gated_delta_rule
 from rt_keras.ops.local.windows import naive_local_attention
+from rt_keras.ops.lsh import naive_lsh_attention
+from rt_keras.ops.naive import naive_logits, naive_mask, naive_normalize, naive_softmax
+from rt_keras.ops.nearest.attention import (
+    naive_clusters,
+    naive_nearest_attention,
+    naive_nearest_keys,
+)
+from rt_keras.ops.random import naive_random_attention
+from rt_keras.ops.routing_memory import naive_memory
 from rt_keras.ops.strided import naive_strided_attention
-from tests.ops import reference
 
 
 def expected(kind, group, query, value, key, *, causal, gates=None, mask=None):
@@ -84,12 +97,12 @@ def strided(group, query, key, value, options):
 def random(group, query, key, value, options):
     seeds = [(option(group, "seed"), head) for head in range(group.num_heads)]
     sizes = of(group, "num_clusters", "window_size")
-    return reference.random(query, key, value, routing_seed=seeds, **sizes, **options)
+    return naive_random_attention(query, key, value, routing_seed=seeds, **sizes, **options)
 
 
 def lsh(group, query, key, value, options):
     sizes = of(group, "rotations", "block_size")
-    return reference.lsh(query, key, value, **sizes, **options)
+    return naive_lsh_attention(query, key, value, **sizes, **options)
 
 
 def clustered(group, query, key, value, options):
@@ -97,7 +110,9 @@ def clustered(group, query, key, value, options):
         query, **of(group, "projections", "num_clusters", "iterations"), mask=options["query_mask"]
     )
     sizes = of(group, "num_clusters", "top_k")
-    return reference.grouped(query, key, value, groups=np.asarray(groups), **sizes, **options)
+    return naive_clustered_attention(
+        query, key, value, groups=np.asarray(groups), **sizes, **options
+    )
 
 
 def learnt_by_clusters(group):
@@ -109,91 +124,70 @@ def learnt_by_clusters(group):
 def routing(group, query, key, value, options):
     if option(group, "assignment") == "balanced":
         centroids, sizes = array(group.centroids.centroids), of(group, "window_size")
-        return reference.balanced(query, key, value, centroids=centroids, **sizes, **options)
-    return reference.nearest(
-        query,
-        key,
-        value,
-        **learnt_by_clusters(group),
-        **of(group, "window_size", "num_probes"),
-        normalized=option(group, "use_query_key_norm"),
-        **options,
+        return naive_balanced_attention(query, key, value, centroids=centroids, **sizes, **options)
+    sizes = of(group, "window_size", "num_probes", "use_query_key_norm")
+    return naive_nearest_attention(
+        query, key, value, **learnt_by_clusters(group), **sizes, **options
     )
 
 
 def persistent_keys(group, query, key, value, options):
+    query, key = compared(group, query, query if key is None else key)
     keys, values = option(group, "persistent_keys"), option(group, "persistent_values")
-    asked = reference.normalize(query) if option(group, "use_query_key_norm") else query
-
-    def more(b, h, i):
-        return keys[h] @ asked[b, h, i] / np.sqrt(query.shape[3]), values[h]
-
-    return reference.nearest(
-        query,
-        key,
-        value,
-        **learnt_by_clusters(group),
-        **of(group, "window_size"),
-        normalized=option(group, "use_query_key_norm"),
-        more=more,
-        **options,
+    logits = query @ keys.swapaxes(1, 2) / np.sqrt(query.shape[3])
+    routed = naive_logits(query, key, options.get("relative_embeddings"))
+    return one_softmax(
+        (routed, routed_keys(group, query, key, options), value), (logits, logits > -np.inf, values)
     )
 
 
-def local_routing(group, query, key, value, options):
-    """One softmax over the window of a query, by its own logits, and members of its clusters."""
-    key = query if group.share_qk else key
+def compared(group, *vectors):
+    """Vectors as logits use them: normalized if the group does that."""
+    return map(naive_normalize, vectors) if option(group, "use_query_key_norm") else vectors
+
+
+def routed_keys(group, query, key, options, shift=0, window=None):
+    """The keys that each query sees in its clusters, bool `[batch, heads, length, length]`."""
+    learnt, length = learnt_by_clusters(group), query.shape[2]
     query_mask, key_mask = options["query_mask"], options["key_mask"]
+    query_clusters, key_clusters = (naive_clusters(x, **learnt) for x in (query, key))
+    clusters = query_clusters[..., : option(group, "num_probes")], key_clusters[..., 0]
+    if key_mask is not None:
+        clusters = clusters[0], np.where(key_mask[:, None], clusters[1], -1)
+    sizes = option(group, "window_size"), options["causal"], shift, window
+    masks = {"query_mask": query_mask, "key_mask": key_mask}
+    return naive_nearest_keys(*clusters, *sizes) & naive_mask(length, length, **masks)
+
+
+def one_softmax(*sets):
+    """Attention to several sets of keys: their logits, who sees them, and their values."""
+    logits = np.concatenate([x for x, _, _ in sets], axis=-1)
+    weights = naive_softmax(logits, np.concatenate([seen for _, seen, _ in sets], axis=-1))
+    ends = np.cumsum([x.shape[-1] for x, _, _ in sets])[:-1]
+    return sum(part @ x for part, (_, _, x) in zip(np.split(weights, ends, axis=-1), sets))
+
+
+def local_routing(group, query, key, value, options, memory=()):
+    """One softmax over the window of a query, by its own logits, and members of its clusters."""
+    key, length = query if group.share_qk else key, query.shape[2]
     # The queries and keys of the window's logits, where relative positions give them another depth.
     near_query, near_key = options.get("near_vectors", (query, key))
     shifts = option(group, "routed_key") == "previous_query"
     kernel = option(group, "routed_kernel")
-    q = query if kernel is None else reference.convolved(query, kernel, query_mask)
-    k, masks = q if shifts else key, (query_mask if shifts else key_mask, query_mask)
-    of_keys, of_queries = reference.members_and_clusters(
-        *map(reference.normalize, (q, k)),
-        *learnt_by_clusters(group).values(),
-        *masks,
-        option(group, "num_probes"),
-    )
-    if option(group, "use_query_key_norm"):
-        q, k = map(reference.normalize, (q, k))
-    k = reference.shifted(k) if shifts else k
-    scale, bias = option(group, "routed_scale"), option(group, "routed_bias")
-
-    def near_and_far(b, h, i):
-        """The keys of a query in its window, and those of its clusters."""
-        if not reference.real(query_mask, b, i):
-            return [], []
-        block, length = i // option(group, "block_size"), query.shape[2]
-        start = max(block - option(group, "look_back"), 0) * option(group, "block_size")
-        end = min((block + option(group, "look_back") + 1) * option(group, "block_size"), length)
-        end = i + 1 if options["causal"] else end
-        before, far = option(group, "window_size") // (1 if options["causal"] else 2), []
-        for c in of_queries(b, h, i):
-            members = [j + shifts for j in of_keys(b, h, c)]
-            ends = (i + 1, i + 1) if shifts else (start, end)
-            far += [j for j in members if j < ends[0]][::-1][:before]
-            if not options["causal"]:
-                behind = [j for j in members if j >= ends[1]]
-                behind = behind[: option(group, "window_size") - before]
-                far += [j for j in behind if not shifts or i + 1 < j < length]
-        near = range(start, end)
-        return ([j for j in keys if reference.real(key_mask, b, j)] for keys in (near, far))
-
-    def near(b, h, i):
-        return list(near_and_far(b, h, i))[0]
-
-    def beyond(b, h, i):
-        _, far = near_and_far(b, h, i)
-        logits = [scale[h] * q[b, h, i] @ k[b, h, j] / q.shape[3] ** 0.5 + bias[h] for j in far]
-        if "more" not in options or not reference.real(query_mask, b, i):
-            return logits, list(value[b, h, far])
-        others, values = options["more"](b, h, i)
-        return [*logits, *others], [*value[b, h, far], *values]
-
-    table = options.get("relative_embeddings")
-    return reference.attend_rows(near_query, near_key, value, near, table, beyond)
+    query = query if kernel is None else naive_convolution(query, kernel, options["query_mask"])
+    key = query if shifts else key
+    window = option(group, "block_size"), option(group, "look_back")
+    beyond = routed_keys(group, query, key, options, int(shifts), None if shifts else window)
+    block = np.arange(length) // window[0]
+    masks = {name: options[name] for name in ("causal", "query_mask", "key_mask")}
+    near = abs(block[:, None] - block) <= window[1]
+    near = np.broadcast_to(near & naive_mask(length, length, **masks), beyond.shape)
+    scale, bias = (option(group, x)[:, None, None] for x in ("routed_scale", "routed_bias"))
+    query, key = compared(group, query, key)
+    far_logits = scale * naive_logits(query, np.roll(key, shifts, 2)) + bias
+    near_logits = naive_logits(near_query, near_key, options.get("relative_embeddings"))
+    sets = (near_logits, near, value), (far_logits, beyond, value)
+    return one_softmax(*sets, *memory)
 
 
 def routing_memory(group, query, key, value, options):
@@ -201,32 +195,34 @@ def routing_memory(group, query, key, value, options):
         # The op's own test chooses the evicted members.
         return None
     kernel = option(group, "routed_kernel")
-    routed = query if kernel is None else reference.convolved(query, kernel)
+    routed = query if kernel is None else naive_convolution(query, kernel)
+    keys = np.pad(routed, [(0, 0), (0, 0), (1, 0), (0, 0)])[:, :, :-1]
     learnt = {**learnt_by_clusters(group), "scale": option(group, "routed_scale")}
-    bias, seen = option(group, "routed_bias"), {}
+    sizes = of(group, "window_size", "memory_length", "memory_keys", "eviction", "num_probes")
+    sizes |= of(group, "use_query_key_norm") | {"block_size": option(group, "memory_block_size")}
+    # Each member that a query sees has a column of its own.
+    most = query.shape[2] * sizes["memory_keys"] * sizes["num_probes"]
+    logits = np.full([*query.shape[:3], most], -np.inf)
+    values = np.zeros([*query.shape[:2], most, value.shape[3]])
     for b, h in np.ndindex(query.shape[:2]):
-        seen[b, h], _ = reference.remembered(
-            routed[b, h],
-            reference.shifted(routed)[b, h],
-            value[b, h],
-            **{name: x[h] for name, x in learnt.items()},
-            **of(group, "window_size", "memory_length", "memory_keys", "eviction", "num_probes"),
-            block_size=option(group, "memory_block_size"),
-            normalized=option(group, "use_query_key_norm"),
-            first=1,
-        )
-
-    def more(b, h, i):
-        logits, values = seen[b, h][i]
-        return [logit + bias[h] for logit in logits], values
-
-    return local_routing(group, query, key, value, {**options, "more": more})
+        of_head = {name: x[h] for name, x in learnt.items()}
+        vectors = routed[b, h], keys[b, h], value[b, h]
+        end = 0
+        for i, (found, members) in enumerate(
+            naive_memory(*vectors, **of_head, **sizes, first=1)[0]
+        ):
+            if found and (options["query_mask"] is None or options["query_mask"][b, i]):
+                start, end = end, end + len(found)
+                logits[b, h, i, start:end] = found + option(group, "routed_bias")[h]
+                values[b, h, start:end] = members
+    memory = [(logits, logits > -np.inf, values)]
+    return local_routing(group, query, key, value, options, memory)
 
 
 def causal_clustered(group, query, key, value, options):
     learnt = learnt_by_clusters(group)
     options = without(options, "causal")
-    return reference.causal_clustered(
+    return naive_causal_clustered_attention(
         query, key, value, **learnt, block_size=option(group, "block_size"), **options
     )
 
@@ -237,14 +233,14 @@ def gated_delta(group, query, key, value, options):
     masks["query"] = options["query_mask"]
     for name, x in (("query", query), ("key", key), ("value", value)):
         if option(group, "kernel_size") > 1:
-            x = reference.convolved(x, array(getattr(group, f"{name}_kernel")), masks[name])
+            x = naive_convolution(x, array(getattr(group, f"{name}_kernel")), masks[name])
         vectors[name] = x * sigmoid(x)
     for name in ("query", "key"):
         x = vectors[name]
         vectors[name] = x / np.sqrt((x**2).sum(-1, keepdims=True) + 1e-6)
     vectors["query"] /= np.sqrt(query.shape[3])
     steps = np.log1p(np.exp(gates[..., 0] + option(group, "dt_bias")[:, None]))
-    found = reference.gated_delta(
+    found = naive_gated_delta_rule(
         **vectors,
         log_decay=-np.exp(option(group, "a_log"))[:, None] * steps,
         beta=sigmoid(gates[..., 1]),

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from rt_keras.layers import LocalRoutingHeads
+from rt_keras.ops.convolution import naive_convolution
 from tests.layers import checks
 from tests.layers.test_routing_heads import statistics
-from tests.ops import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -31,7 +31,7 @@ def test_statistics(options):
     group(query, value, key, query_mask=mask, key_mask=mask, training=True)
     _, cluster = group.key_sets
     if cluster.routed_kernel is not None:
-        query = reference.convolved(query, cluster.routed_kernel.numpy(), mask)
+        query = naive_convolution(query, cluster.routed_kernel.numpy(), mask)
     sources = [query, key] if cluster.routed_key == "key" else [query]
     expected = [statistics(x, group, mask) for x in sources]
     checks.close(group.centroids.member_sums, [sums for sums, _, _ in expected], 2e-6)

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import CausalClusteredHeads, RoutingHeads
+from rt_keras.ops.naive import naive_normalize
 from tests.layers import checks
-from tests.ops import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -34,7 +34,7 @@ def heads(**options):
 
 def statistics(x, group, mask):
     """Computes sums, counts and mean squared distance of members in a loop."""
-    x = reference.normalize(x)
+    x = naive_normalize(x)
     centroids, load_bias = group.centroids.centroids.numpy(), group.centroids.load_bias.numpy()
     sums, counts, distances = np.zeros(centroids.shape), np.zeros(load_bias.shape), []
     for b, h, i in np.ndindex(x.shape[:3]):

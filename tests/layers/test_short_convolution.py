@@ -19,9 +19,9 @@ from rt_keras.layers import (
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.short_convolution import ShortConvolution
 from rt_keras.layers.split_heads import Vectors, hand_out
+from rt_keras.ops.convolution import naive_convolution
 from tests.layers import checks
 from tests.layers.test_split_heads import rotated, seen_by_groups
-from tests.ops import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -52,7 +52,7 @@ def attention(groups=SEES_ALL, dtype="float64", width=WIDTH, **options):
 
 def convolved(x, kernel, mask=None):
     """The equation for `[batch, length, features]` and `[kernel_size, features]`."""
-    one_head = reference.convolved(x[:, None], kernel[None], mask)
+    one_head = naive_convolution(x[:, None], kernel[None], mask)
     return x + one_head[:, 0]
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras import ops
 from rt_keras.ops.full import naive_full_attention
 from rt_keras.ops.local.windows import naive_local_attention
+from rt_keras.ops.naive import naive_normalize
 from rt_keras.ops.nearest.attention import naive_nearest_attention
 from tests.ops import checks, reference
 
@@ -59,7 +60,7 @@ def equation_of(kind):
         weights = equation(query, key, identity, **given)
         key = query if key is None else key
         if kind in ("nearest", "shared"):
-            query, key = reference.normalize(query), reference.normalize(key)
+            query, key = naive_normalize(query), naive_normalize(key)
         output = np.zeros(value.shape)
 
         def logit(b, h, i, j, vector=0.0):
