@@ -162,7 +162,8 @@ def routed_keys(group, query, key, options, shift=0, window=None):
 def one_softmax(*sets):
     """Attention to several sets of keys: their logits, who sees them, and their values."""
     logits = np.concatenate([x for x, _, _ in sets], axis=-1)
-    weights = naive_softmax(logits, np.concatenate([seen for _, seen, _ in sets], axis=-1))
+    visible = [np.broadcast_to(seen, x.shape) for x, seen, _ in sets]
+    weights = naive_softmax(logits, np.concatenate(visible, axis=-1))
     ends = np.cumsum([x.shape[-1] for x, _, _ in sets])[:-1]
     return sum(part @ x for part, (_, _, x) in zip(np.split(weights, ends, axis=-1), sets))
 
@@ -181,7 +182,7 @@ def local_routing(group, query, key, value, options, memory=()):
     block = np.arange(length) // window[0]
     masks = {name: options[name] for name in ("causal", "query_mask", "key_mask")}
     near = abs(block[:, None] - block) <= window[1]
-    near = np.broadcast_to(near & naive_mask(length, length, **masks), beyond.shape)
+    near = near & naive_mask(length, length, **masks)
     scale, bias = (option(group, x)[:, None, None] for x in ("routed_scale", "routed_bias"))
     query, key = compared(group, query, key)
     far_logits = scale * naive_logits(query, np.roll(key, shifts, 2)) + bias

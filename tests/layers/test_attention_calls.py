@@ -8,8 +8,9 @@ from rt_keras import layers
 from rt_keras.layers import attention_calls
 from rt_keras.layers.key_sets import Persistent, Window
 from rt_keras.models import RoutingTransformerBackbone
+from rt_keras.ops.convolution import naive_convolution
+from rt_keras.ops.naive import naive_normalize
 from tests.layers import checks
-from tests.ops import reference
 
 LENGTH = 12
 ROUTED = "Cluster of assignment 'nearest'"
@@ -79,7 +80,7 @@ def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sourc
         vectors = vectors.numpy()
         kernel = heads.key_sets[-1].routed_kernel
         if kernel is not None:
-            vectors = reference.convolved(vectors, kernel.numpy(), mask)
+            vectors = naive_convolution(vectors, kernel.numpy(), mask)
         vectors = vectors - vectors.mean(-1, keepdims=True)
         vectors /= np.sqrt((vectors**2).mean(-1, keepdims=True) + 1e-6)
         for row, head, i in np.ndindex(2, 2, LENGTH):
@@ -101,7 +102,7 @@ def test_grouped_queries(assignment):
     centroids = heads.centroids.centroids.numpy()
     centroids = np.repeat(centroids, 4 // len(centroids), axis=0)
     for vectors, found in zip((query, np.repeat(key, 2, axis=1)), clusters.values()):
-        scores = reference.normalize(np.asarray(vectors)) @ centroids.swapaxes(1, 2)
+        scores = naive_normalize(np.asarray(vectors)) @ centroids.swapaxes(1, 2)
         np.testing.assert_array_equal(found, scores.argmax(axis=-1))
 
 

@@ -4,8 +4,10 @@ import tensorflow as tf
 
 from rt_keras.layers import Heads
 from rt_keras.layers.key_sets import Cluster, FirstTokens, RoutedBlocks, Window
+from rt_keras.ops.convolution import naive_convolution
+from rt_keras.ops.naive import naive_logits, naive_mask, naive_normalize
 from tests.contract.kinds import move_weights
-from tests.ops import reference
+from tests.contract.loops import one_softmax
 
 BATCH, HEADS, LENGTH, DEPTH, VALUE_DEPTH, BLOCK = 2, 2, 23, 6, 5, 4
 # So many blocks that queries see all positions before them.
@@ -31,21 +33,16 @@ def loop(heads, query, value, key, real=None):
     routed_blocks = heads.key_sets[1]
     kernel = routed_blocks.routed_kernel
     kernel = np.ones((HEADS, 1, DEPTH)) if kernel is None else kernel.numpy()
-    routed = reference.normalize(reference.convolved(query, kernel, real))
-    previous = reference.shifted(routed)
-    scale, bias = routed_blocks.routed_scale.numpy(), routed_blocks.routed_bias.numpy()
-
-    def seen(b, h, i):
-        return [j for j in range(i + 1) if real[b, i] and real[b, j]]
-
-    def in_window(b, h, i):
-        return [j for j in seen(b, h, i) if j >= (i // BLOCK - 1) * BLOCK]
-
-    def in_blocks(b, h, i):
-        logits = [routed[b, h, i] @ previous[b, h, j] / DEPTH**0.5 for j in seen(b, h, i)]
-        return [scale[h] * x + bias[h] for x in logits], value[b, h, seen(b, h, i)]
-
-    return reference.attend_rows(query, key, value, in_window, None, in_blocks)
+    routed = naive_normalize(naive_convolution(query, kernel, real))
+    previous = np.pad(routed, [(0, 0), (0, 0), (1, 0), (0, 0)])[:, :, :-1]
+    scale, bias = (
+        x.numpy()[:, None, None] for x in (routed_blocks.routed_scale, routed_blocks.routed_bias)
+    )
+    seen = naive_mask(LENGTH, LENGTH, causal=True, query_mask=real, key_mask=real)
+    block = np.arange(LENGTH) // BLOCK
+    in_window = seen & (block[:, None] - block <= 1)
+    logits = scale * naive_logits(routed, previous) + bias
+    return one_softmax((naive_logits(query, key), in_window, value), (logits, seen, value))
 
 
 @pytest.mark.parametrize(
