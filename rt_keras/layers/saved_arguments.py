@@ -1,37 +1,8 @@
-"""Configurations of layers: the arguments of their constructors."""
-
-import inspect
+"""Configurations of layers that hold other layers."""
 
 import keras
 
 from rt_keras.keras_internals import all_layers_of
-
-
-def arguments_of(cls):
-    """Returns the arguments of a layer's constructor and of the constructors of its bases.
-
-    Args:
-        cls: class of layers.
-
-    Returns:
-        Dictionary from names to `inspect.Parameter`, those of the bases first.
-
-    >>> list(arguments_of(keras.layers.Layer))
-    []
-    """
-    found = {}
-    for base in cls.__mro__:
-        if base is keras.layers.Layer:
-            break
-        if "__init__" not in vars(base):
-            continue
-        own = inspect.signature(base.__init__).parameters.values()
-        own = {p.name: p for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        del own["self"]
-        # The arguments of a declared kind of heads are those of its sets, not of its bases.
-        if not (getattr(cls, "declared", ()) and found and "num_heads" in own):
-            found = own | found
-    return found
 
 
 def with_layers(config, *names):

@@ -64,11 +64,8 @@ class Everything(KeySet):
         )
 
     def attend(self, inputs, return_logsumexp):
-        query, key = self.place(inputs.query, inputs.keys)
         return full_attention(
-            query,
-            key,
-            inputs.value,
+            *self._vectors(inputs),
             attention_mask=inputs.attention_mask,
             relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
@@ -76,16 +73,13 @@ class Everything(KeySet):
         )
 
     def prefill_state(self, inputs, max_length):
-        _, key = self.place(inputs.query, inputs.keys)
+        _, key, value = self._vectors(inputs)
         # A step masks later positions.
-        return full_cache(key, inputs.value, max_length=max_length)
+        return full_cache(key, value, max_length=max_length)
 
     def attend_chunk(self, inputs, state, return_logsumexp):
-        query, key = self.place(inputs.query, inputs.keys)
         return full_chunk(
-            query,
-            key,
-            inputs.value,
+            *self._vectors(inputs),
             state,
             inputs.position,
             relative_embeddings=self.position_table(),
@@ -94,11 +88,8 @@ class Everything(KeySet):
         )
 
     def attend_step(self, inputs, state, return_logsumexp):
-        query, key = self.place(inputs.query, inputs.keys)
         return full_step(
-            query,
-            key,
-            inputs.value,
+            *self._vectors(inputs),
             state,
             inputs.position,
             count=inputs.count,
@@ -107,15 +98,15 @@ class Everything(KeySet):
         )
 
     def attend_across(self, inputs):
-        query, key = self.place(inputs.query, inputs.keys)
         return full_cross_step(
-            query,
-            key,
-            inputs.value,
+            *self._vectors(inputs),
             inputs.position,
             key_mask=inputs.key_mask,
             relative_embeddings=self.position_table(),
         )
+
+    def _vectors(self, inputs):
+        return *self.place(inputs.query, inputs.keys), inputs.value
 
     def get_config(self):
         return {

@@ -140,82 +140,60 @@ class Window(KeySet):
         return width if causal else 2 * width - (1 if self.sliding_window else self.block_size)
 
     def attend(self, inputs, return_logsumexp):
-        query, key = self.place(inputs.query, inputs.keys)
         return local_attention(
-            query,
-            key,
-            inputs.value,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            grid=self.grid,
+            *self._vectors(inputs),
             key_block_size=self.key_block_size,
             sliding_window=self.sliding_window,
             relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
+            **self._blocks(),
             **inputs.sequence_options(),
         )
 
     def prefill_state(self, inputs, max_length):
-        _, key = self.place(inputs.query, inputs.keys)
-        return local_cache(
-            key,
-            inputs.value,
-            inputs.count,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            grid=self.grid,
-            max_length=max_length,
-        )
+        _, key, value = self._vectors(inputs)
+        return local_cache(key, value, inputs.count, max_length=max_length, **self._blocks())
 
     def attend_chunk(self, inputs, state, return_logsumexp):
-        query, key = self.place(inputs.query, inputs.keys)
         return local_chunk(
-            query,
-            key,
-            inputs.value,
+            *self._vectors(inputs),
             state,
             inputs.position,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            grid=self.grid,
             sliding_window=self.sliding_window,
             relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
+            **self._blocks(),
             **inputs.chunk_options(),
         )
 
     def attend_step(self, inputs, state, return_logsumexp):
-        query, key = self.place(inputs.query, inputs.keys)
         return local_step(
-            query,
-            key,
-            inputs.value,
+            *self._vectors(inputs),
             state,
             inputs.position,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            grid=self.grid,
             sliding_window=self.sliding_window,
             count=inputs.count,
             relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
+            **self._blocks(),
         )
 
     def attend_across(self, inputs):
-        query, key = self.place(inputs.query, inputs.keys)
         return local_cross_step(
-            query,
-            key,
-            inputs.value,
+            *self._vectors(inputs),
             inputs.position,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            grid=self.grid,
             key_block_size=self.key_block_size,
             sliding_window=self.sliding_window,
             key_mask=inputs.key_mask,
             relative_embeddings=self.position_table(),
+            **self._blocks(),
         )
+
+    def _vectors(self, inputs):
+        return *self.place(inputs.query, inputs.keys), inputs.value
+
+    def _blocks(self):
+        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
 
     def cross_length(self, length, keys):
         # Queries and keys must have the same number of blocks.
