@@ -60,10 +60,11 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
         dtype: dtype policy. Defaults to Keras's global policy.
-        key_dim, value_dim, activation, normalize_first, feed_forward, normalization, dropout,
-            attention_dropout, activation_dropout, shift_tokens, attention_bias, feed_forward_bias,
-            use_head_dense, layer_norm_epsilon, kernel_initializer, conv_kernel_size, remat: options
-            of all blocks; see `rt_keras.layers.TransformerBlock`.
+        key_dim, value_dim, activation, normalize_first, feed_forward, normalization: options of all
+            blocks; see `rt_keras.layers.TransformerBlock`.
+        dropout, attention_dropout, activation_dropout, shift_tokens, attention_bias: the same.
+        feed_forward_bias, use_head_dense, layer_norm_epsilon, kernel_initializer: the same.
+        conv_kernel_size, remat: the same.
         **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
