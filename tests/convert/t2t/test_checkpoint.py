@@ -10,6 +10,7 @@ from rt_keras.convert import convert_t2t_checkpoint, load_t2t_checkpoint, new_t2
 from rt_keras.convert.t2t.model import T2TModel
 from rt_keras.convert.t2t.variables import placements
 from rt_keras.models import RoutingTransformerCausalLM
+from rt_keras.models.stateful import head_groups_inside
 from tests.convert.t2t import checks
 
 CASES = [
@@ -96,6 +97,21 @@ def biased_model(name, **options):
 
 def random_bias(targets):
     return np.random.default_rng(0).normal(size=targets.shape[:2]).astype("float32")
+
+
+@pytest.mark.slow
+def test_token_bias():
+    model, inputs = biased_model("routing_shared_qk")
+    bias = random_bias(inputs["targets"])
+    plain = model(inputs)
+    np.testing.assert_array_equal(model({**inputs, "token_bias_targets": 0 * bias}), plain)
+    found = model({**inputs, "token_bias_targets": bias})
+    assert np.abs(found - plain).max() > 1e-3
+    np.testing.assert_array_equal(model(inputs), plain)
+    for group in head_groups_inside(model.task.backbone):
+        group.token_bias_weight.assign(-1.0)
+    again = model({**inputs, "token_bias_targets": -bias})
+    np.testing.assert_allclose(again, found, rtol=0, atol=1e-6)
 
 
 def test_token_bias_where_the_gradient_recomputes_blocks():

@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.convert.t2t.heads import T2THashedHeads, T2TLocalHeads, T2TStridedHeads
+from rt_keras.convert.t2t.local import local_attention
 from rt_keras.convert.t2t.token_bias import token_bias_of
 from rt_keras.layers import MultiHeadAttention
+from rt_keras.ops.attend import PART_SIZE
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
@@ -62,3 +64,20 @@ def test_buckets_of_no_positions_are_empty(causal):
     x = tf.zeros([2, 2, 0, 6])
     found = T2THashedHeads(2, 4, 5, 4)(x, x, x, use_causal_mask=causal)
     assert found.shape == x.shape
+
+
+def test_queries_without_keys_get_the_mean_of_their_window():
+    # A block that is computed in parts.
+    length = 2 * PART_SIZE
+    x, key_mask = checks.random(1, 2, length, 6), np.arange(length)[None] >= 3
+    found = local_attention(x, x, x, block_size=length, causal=True, key_mask=key_mask)
+    # Also of later keys, and of the zeros of the block before the first.
+    mean = np.sum(x, axis=2, keepdims=True) / (2 * length)
+    np.testing.assert_allclose(found[:, :, :3], np.repeat(mean, 3, axis=2), rtol=0, atol=1e-5)
+
+
+def test_token_biases_are_added_to_the_logits():
+    x, bias = checks.random(1, 2, 8, 6), checks.random(1, 8, seed=1)
+    found = local_attention(0 * x, x, x, block_size=8, look_back=0, token_bias=bias)
+    mean = np.einsum("bj,bhjd->bhd", np.exp(bias) / np.sum(np.exp(bias)), x)
+    np.testing.assert_allclose(found, np.repeat(mean[:, :, None], 8, axis=2), rtol=0, atol=1e-5)
