@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rt_keras.data import read_documents
 from tests.data.checks import write_texts
@@ -18,7 +16,6 @@ PAGE = {
     "text": ["Sky\n", "It is blue.\n", "Section::::Colors.\n", "Blue"],
     "anchors": [],
 }
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def write(path, *documents):
@@ -41,15 +38,6 @@ def test_the_files_of_a_folder_are_read_in_order_one_after_another(tmp_path):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     return tmp_path_factory.mktemp("lines") / "documents.jsonl"
-
-
-@given(st.lists(st.tuples(TEXTS.filter(str.strip), TEXTS, TEXTS), min_size=1))
-def test_lines_come_back_in_order(path, values):
-    documents = [dict(zip(("id", "title", "text"), texts)) for texts in values]
-    write(path, *documents)
-    empty = []
-    assert list(read_documents(path, empty)) == [x for x in documents if x["text"].strip()]
-    assert empty == [x["id"] for x in documents if not x["text"].strip()]
 
 
 def test_the_knowledge_source_of_kilt(tmp_path):

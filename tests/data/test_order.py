@@ -39,16 +39,6 @@ def test_a_batch_may_hold_the_end_of_a_pass_and_the_start_of_the_next():
     np.testing.assert_array_equal(numbers(5, 10, 3).reshape(6, 5), found)
 
 
-@pytest.mark.slow
-def test_batches_depend_on_their_number_alone():
-    assert batches_of_numbers(9, 4, 0, share=(1, 2)).element_spec.shape == (2,)
-    whole = numbers(50, 12, 20, seed=3)
-    np.testing.assert_array_equal(numbers(50, 12, 9, seed=3, first_batch=11), whole[11:])
-    for workers in (3, 12):
-        shares = [numbers(50, 12, 20, seed=3, share=(w, workers)) for w in range(workers)]
-        np.testing.assert_array_equal(np.concatenate(shares, axis=1), whole)
-
-
 def test_bad_arguments():
     with pytest.raises(ValueError, match="count must be at least 1"):
         batches_of_numbers(0, 1, 0)

@@ -61,23 +61,10 @@ def packed(tmp_path):
 
 
 @pytest.mark.slow
-def test_training_has_each_pair_once_in_a_pass_from_any_batch_on(packed):
-    batches = training_pairs(packed, preprocessor(), batch_size=2, seed=3)
-    inputs, *others = batches.element_spec
+def test_training_begins_with_any_batch(packed):
+    inputs, *others = training_pairs(packed, preprocessor(), batch_size=2).element_spec
     assert inputs["encoder_token_ids"] == tf.TensorSpec([2, 6], tf.int32)
     assert others == [tf.TensorSpec([2, 5], dtype) for dtype in (tf.int32, tf.float32)]
-    sources, targets = [], []
-    detokenize = ByteTokenizer().detokenize
-    for inputs, labels, weights in batches.take(3):
-        given = {f"{x}_text": detokenize(inputs[f"{x}_token_ids"]) for x in ("encoder", "decoder")}
-        found = (inputs, labels, tf.cast(weights, tf.bool))
-        tf.nest.map_structure(np.testing.assert_array_equal, found, preprocessor()(given))
-        sources += given["encoder_text"].numpy().tolist()
-        targets += given["decoder_text"].numpy().tolist()
-    # The decoder reads 5 tokens including the start, so "three" lacks its last letter.
-    assert sorted(sources[:3]) == sorted(sources[3:]) == [b"drei", b"eins", b"zwei"]
-    short = {source.encode(): target[:4].encode() for source, target in SENTENCES.items()}
-    assert [short[source] for source in sources] == targets
     check_order(functools.partial(training_pairs, packed, hashed, 2))
 
 

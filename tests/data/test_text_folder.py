@@ -151,10 +151,7 @@ def test_parts_make_up_the_file_and_keep_characters_whole(parts, text):
         assert all(part.decode().encode() == part for part in cut)
 
 
-def test_shares_are_of_the_bytes_and_end_with_lines(parts):
-    train, validation, test = parts(b"".join(b"line %5d\n" % n for n in range(1000)))
-    assert [len(part) for part in (train, validation, test)] == [9900, 550, 550]
-    # A line without end is cut at its place.
+def test_a_line_without_end_is_cut_at_its_place(parts):
     text = b"x" * 40 * LINE_BYTES
     assert [len(part) for part in parts(text)] == [36 * LINE_BYTES, 2 * LINE_BYTES, 2 * LINE_BYTES]
 
