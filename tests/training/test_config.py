@@ -106,6 +106,12 @@ def test_defaults_are_those_of_the_blocks():
         ("optimizer.learning_rat=1", "learning_rat;.*nearest known key is optimizer.learning_rate"),
         ("learning_rate=1", "--set .* nearest known key is optimizer.learning_rate"),
         ("model=3", "model is a section; set its keys: model.kind"),
+        ("model.image=null", "model.image is a section; set its keys: model.image.height"),
+        ("optimizer.name=sdg", r"optimizer.name is 'sdg' \(str\); it must be one of adam"),
+        ("data.name=null", r"data.name is None \(NoneType\); it must be text"),
+        ("model.remat=1", r"model.remat is 1 \(int\); it must be true or false"),
+        ("optimizer.learning_rate=true", r"_rate is True \(bool\); it must be a number above 0"),
+        ("trainer.steps={more: 1}", "unknown key trainer.steps.more"),
         ("model.image.height.x=3", "unknown key model.image.height.x"),
         (
             "model.heads[3].num_heads=3",
