@@ -14,21 +14,7 @@ from rt_keras.ops.slices import over_heads
 ADDED_COUNT = 0.01
 
 
-def cluster_attention(
-    pick_members,
-    weights,
-    *,
-    query,
-    key,
-    value,
-    num_clusters,
-    window_size,
-    block_size,
-    causal=False,
-    query_mask=None,
-    dropout=0.0,
-    **shared,
-):
+def cluster_attention(inputs, pick_members, weights, num_clusters, window_size, block_size, shared):
     """Computes `rt_keras.ops.balanced.cluster_attention` as in the authors' code.
 
     That code pads sequences with zeros to whole blocks, and padding can be a member. It does not
@@ -38,12 +24,12 @@ def cluster_attention(
     chose a position plus 0.01.
 
     Args:
-        pick_members, weights, query, key, value, num_clusters, window_size: see that function.
+        inputs: `AttentionInputs`. The mask of queries is ignored, as in that code; if `causal`, the
+            query of rank i sees the key of rank j only if j <= i.
+        pick_members, weights, num_clusters, window_size: see that function.
         block_size: int, sequences are padded to a multiple of this size.
-        causal: bool, whether the query of rank i sees the key of rank j only if j <= i.
-        query_mask: ignored, as in that code.
-        dropout: float, fraction of the attention weights set to 0. Defaults to 0.
-        **shared: see `rt_keras.convert.t2t.local.local_attention`.
+        shared: dictionary of `token_bias`, `relative_embeddings` and `relative_values`; see
+            `rt_keras.convert.t2t.local.local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -51,11 +37,10 @@ def cluster_attention(
     Source: the code of Roy et al. 2021.
 
     >>> from rt_keras.ops.balanced import nearest_members
+    >>> from rt_keras.layers.attention_inputs import AttentionInputs
     >>> x = tf.random.normal([1, 2, 10, 4])
-    >>> inputs = {"query": x, "key": x, "value": x}
-    >>> sizes = {"num_clusters": 2, "window_size": 4, "block_size": 4}
     >>> weights = {"centroids": tf.random.normal([2, 2, 4])}
-    >>> cluster_attention(nearest_members, weights, **inputs, **sizes, causal=True).shape
+    >>> cluster_attention(AttentionInputs(x, x, x), nearest_members, weights, 2, 4, 4, {}).shape
     TensorShape([1, 2, 10, 4])
     """
 
@@ -63,11 +48,12 @@ def cluster_attention(
         return tf.sort(pick_members(x, None, smaller(window_size, size(x, 2)), arguments))
 
     def attend_heads(arguments):
-        return _attend(arguments, members_of, block_size, causal, dropout)
+        return _attend(arguments, members_of, block_size, inputs.causal, inputs.dropout)
 
-    inputs = {"query": query, "key": key, "value": value}
-    logits = num_logits(query, num_clusters, window_size)
-    return over_heads(attend_heads, inputs, weights, shared, logits, value.dtype)
+    activations = {"query": inputs.query, "key": inputs.key, "value": inputs.value}
+    shared = {**shared, "key_mask": inputs.key_mask, "seed": inputs.seed}
+    logits = num_logits(inputs.query, num_clusters, window_size)
+    return over_heads(attend_heads, activations, weights, shared, logits, inputs.value.dtype)
 
 
 def _attend(arguments, members_of, block_size, causal, dropout):

@@ -3,16 +3,24 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.convert.t2t import clusters, local, strided
+from rt_keras.convert.t2t import clusters
+from rt_keras.convert.t2t.attend import attend_step
+from rt_keras.convert.t2t.local import as_last_block, local_attention
+from rt_keras.convert.t2t.strided import strided_attention
 from rt_keras.convert.t2t.token_bias import TokenBias
 from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.balanced import nearest_members
-from rt_keras.ops.local.cached import local_cache
+from rt_keras.ops.blocks import ceil_div, size
+from rt_keras.ops.caches import check_position, write
+from rt_keras.ops.local.cached import add_position, keys_in_view, keys_in_window, local_cache
 from rt_keras.ops.nearest.assign import cluster_statistics
-from rt_keras.ops.strided import strided_cache
+from rt_keras.ops.strided import keys_in_column, strided_cache
+
+# The tables of relative positions.
+TABLES = ("relative_embeddings", "relative_values")
 
 
 class RelativeTables(keras.layers.Layer):
@@ -28,14 +36,12 @@ class RelativeTables(keras.layers.Layer):
         self.max_relative_distance = positive_int("max_relative_distance", max_relative_distance)
 
     def build(self, query_shape, value_shape):
-        self.relative_embeddings = self._add_table("relative_embeddings", query_shape[-1])
-        self.relative_values = self._add_table("relative_values", value_shape[-1])
-
-    def _add_table(self, name, depth):
-        return self.add_weight(
-            name=name,
-            shape=(1, 2 * self.max_relative_distance + 1, depth),
-            initializer=keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform"),
+        shape = 1, 2 * self.max_relative_distance + 1
+        options = {"initializer": keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform")}
+        depths = query_shape[-1], value_shape[-1]
+        self.relative_embeddings, self.relative_values = (
+            self.add_weight((*shape, depth), name=name, **options)
+            for name, depth in zip(TABLES, depths)
         )
 
 
@@ -65,12 +71,8 @@ class T2THeads(HeadGroup):
 
     def tables(self):
         """Returns the relative positions as keyword arguments of the ops."""
-        if self.positions is None:
-            return {}
-        return {
-            "relative_embeddings": tf.convert_to_tensor(self.positions.relative_embeddings),
-            "relative_values": tf.convert_to_tensor(self.positions.relative_values),
-        }
+        names = () if self.positions is None else TABLES
+        return {name: tf.convert_to_tensor(getattr(self.positions, name)) for name in names}
 
     def get_config(self):
         return {**super().get_config(), "max_relative_distance": self.max_relative_distance}
@@ -132,44 +134,30 @@ class T2TLocalHeads(TokenBias, T2THeads):
         )
 
     def attend(self, inputs, return_logsumexp=False):
-        return local.local_attention(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            key_block_size=self.key_block_size,
-            token_bias=self.bias_of_keys(inputs.causal),
-            **self._blocks(),
-            **self.tables(),
-            **inputs.sequence_options(),
-        )
+        options = {**self._blocks(), "key_block_size": self.key_block_size, **self.tables()}
+        options |= {"token_bias": self.bias_of_keys(inputs.causal), **inputs.sequence_options()}
+        return local_attention(inputs.query, inputs.key, inputs.value, **options)
 
     def prefill_cache(self, inputs, max_length):
         vectors = inputs.key, inputs.value, inputs.count
         return local_cache(*vectors, max_length=max_length, **self._blocks())
 
     def attend_step(self, inputs, cache, return_logsumexp=False):
-        return local.local_step(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            cache,
-            inputs.position,
-            count=inputs.count,
-            **self._blocks(),
-            **self.tables(),
-        )
+        position, (block_size, look_back, grid) = inputs.position, self._blocks().values()
+        cache = add_position(cache, position, inputs.key, inputs.value, grid, inputs.count)
+        keys = keys_in_view(cache, position, block_size, look_back, grid)
+        if grid is not None:
+            keys = as_last_block(keys, position, block_size)
+        return attend_step(inputs.query, *keys, **self.tables()), cache
 
     def attend_across(self, inputs):
-        return local.local_cross_step(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            inputs.position,
-            key_block_size=self.key_block_size,
-            key_mask=inputs.key_mask,
-            **self._blocks(),
-            **self.tables(),
-        )
+        key_block_size = self.key_block_size or self.block_size
+        grid = self.grid or (ceil_div(size(inputs.key, 2), key_block_size),)
+        place = inputs.position, self.block_size, key_block_size, self.look_back, grid
+        keys = {"key": inputs.key, "value": inputs.value}
+        keys = keys_in_window(keys, *place, causal=False, key_mask=inputs.key_mask)
+        keys = as_last_block(keys, inputs.position, self.block_size)
+        return attend_step(inputs.query, *keys, **self.tables())
 
     def _blocks(self):
         return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
@@ -214,29 +202,17 @@ class T2TStridedHeads(T2THeads):
         )
 
     def attend(self, inputs, return_logsumexp=False):
-        return strided.strided_attention(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            stride=self.stride,
-            **self.tables(),
-            **inputs.sequence_options(),
-        )
+        return strided_attention(inputs, self.stride, self.tables())
 
     def prefill_cache(self, inputs, max_length):
         return strided_cache(inputs.key, inputs.value, stride=self.stride, max_length=max_length)
 
     def attend_step(self, inputs, cache, return_logsumexp=False):
-        return strided.strided_step(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            cache,
-            inputs.position,
-            stride=self.stride,
-            count=inputs.count,
-            **self.tables(),
-        )
+        check_position(inputs.position, size(cache["key"], 2), inputs.count)
+        vectors = {"key": inputs.key, "value": inputs.value}
+        cache = write(cache, inputs.position, inputs.count, **vectors)
+        keys = keys_in_column(cache, inputs.position, self.stride)
+        return attend_step(inputs.query, *keys, **self.tables()), cache
 
     def get_config(self):
         return {**super().get_config(), "stride": self.stride}
@@ -276,27 +252,14 @@ class ClusterHeads(TokenBias, T2THeads):
         return Abilities(linear=self.positions is None)
 
     def attend(self, inputs, return_logsumexp=False):
-        return clusters.cluster_attention(
-            self.pick_members,
-            self.member_weights(),
-            query=inputs.query,
-            key=inputs.key,
-            value=inputs.value,
-            num_clusters=self.num_clusters,
-            window_size=self.window_size,
-            block_size=self.block_size,
-            token_bias=self.bias_of_keys(inputs.causal),
-            **self.tables(),
-            **inputs.sequence_options(shared=True),
-        )
+        sizes = self.num_clusters, self.window_size, self.block_size
+        shared = {"token_bias": self.bias_of_keys(inputs.causal), **self.tables()}
+        weights = self.member_weights()
+        return clusters.cluster_attention(inputs, self.pick_members, weights, *sizes, shared)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "window_size": self.window_size,
-            "block_size": self.block_size,
-            "share_qk": self.share_qk,
-        }
+        names = "window_size", "block_size", "share_qk"
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -360,12 +323,8 @@ class T2TRoutingHeads(ClusterHeads):
         self.centroids.learn(*self.clustered_vectors(scaled).values())
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_clusters": self.num_clusters,
-            "commitment_weight": self.commitment_weight,
-            "seed": self.seed,
-        }
+        names = "num_clusters", "commitment_weight", "seed"
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 class T2TCentroids(Centroids):
@@ -463,8 +422,7 @@ class T2THashedHeads(ClusterHeads):
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         initializer = keras.initializers.Orthogonal(seed=self.seed)
-        bits = self.num_buckets.bit_length() - 1
-        shape = bits, query_shape[-1]
+        shape = self.num_buckets.bit_length() - 1, query_shape[-1]
         self.projections = self.add_constant("projections", *shape, initializer=initializer)
 
     def member_weights(self):

@@ -2,12 +2,11 @@
 
 import tensorflow as tf
 
-from rt_keras.convert.t2t.attend import attend, attend_step
+from rt_keras.convert.t2t.attend import attend
 from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import in_parts
-from rt_keras.ops.blocks import ceil_div, join_blocks, of_one_length, size
+from rt_keras.ops.blocks import join_blocks, of_one_length, size
 from rt_keras.ops.caches import from_rows
-from rt_keras.ops.local.cached import add_position, keys_in_view, keys_in_window
 from rt_keras.ops.local.windows import WITHOUT_KEY_BLOCKS, LocalWindows, over_local_heads
 
 
@@ -89,72 +88,7 @@ def _local_attention(arguments, windows, dropout):
     return join_blocks(output, size(arguments["query"], 2))
 
 
-def local_step(
-    query, key, value, cache, position, *, block_size, look_back=1, grid=None, count=None, **tables
-):
-    """Computes `rt_keras.ops.local.cached.local_step` as in the authors' code.
-
-    Args:
-        query, key, value, cache, position, block_size, look_back, grid, count: see that function.
-        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
-
-    Returns:
-        `[batch, heads, 1, value_depth]`, and the cache updated with this position.
-
-    Source: the code of Roy et al. 2021.
-
-    >>> from rt_keras.ops.local.cached import local_cache
-    >>> x = tf.random.normal([1, 2, 50, 4])
-    >>> cache = local_cache(x, x, 49, block_size=8)
-    >>> last = x[:, :, 49:]
-    >>> output, cache = local_step(last, last, last, cache, 49, block_size=8)
-    >>> output.shape
-    TensorShape([1, 2, 1, 4])
-    """
-    cache = add_position(cache, position, key, value, grid, count)
-    keys = keys_in_view(cache, position, block_size, look_back, grid)
-    if grid is not None:
-        keys = _as_last_block(keys, position, block_size)
-    return attend_step(query, *keys, **tables), cache
-
-
-def local_cross_step(
-    query,
-    key,
-    value,
-    position,
-    *,
-    block_size,
-    key_block_size=None,
-    look_back=1,
-    grid=None,
-    key_mask=None,
-    **tables,
-):
-    """Computes `rt_keras.ops.local.cached.local_cross_step` as in the authors' code.
-
-    Args:
-        query, key, value, position, block_size, key_block_size: see that function.
-        look_back, grid, key_mask: see that function.
-        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
-
-    Returns:
-        `[batch, heads, queries, value_depth]`.
-
-    Source: the code of Roy et al. 2021.
-
-    >>> x = tf.random.normal([1, 2, 6, 4])
-    >>> local_cross_step(x[:, :, :1], x, x, 7, block_size=4, key_block_size=2).shape
-    TensorShape([1, 2, 1, 4])
-    """
-    key_block_size = key_block_size or block_size
-    grid = grid or (ceil_div(size(key, 2), key_block_size),)
-    place = position, block_size, key_block_size, look_back, grid
-    keys = keys_in_window({"key": key, "value": value}, *place, causal=False, key_mask=key_mask)
-    return attend_step(query, *_as_last_block(keys, position, block_size), **tables)
-
-
-def _as_last_block(keys, position, block_size):
+def as_last_block(keys, position, block_size):
     """Sets the distances of keys in a window as if the query's block were the last in it."""
     count = size(keys.key, 2)
     distance = from_rows(position % block_size, count - block_size - tf.range(count))
