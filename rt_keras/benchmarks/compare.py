@@ -59,8 +59,7 @@ def main(args):
     figures = []
     for settings in wanted:
         runs.say(f"{settings['name']}, seed {settings['seed']}")
-        figure = runs.alone(train, settings, args.output)
-        figures.append({"settings": settings, **figure})
+        figures.append({"settings": settings, **runs.alone(train, settings, args.output)})
     result = {"benchmark": "compare", "machine": machine.describe(), "figures": figures}
     write_json(Path(args.output, "figures.json"), result)
     with whole_file(Path(args.output, "table.md")) as part:

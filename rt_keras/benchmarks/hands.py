@@ -79,8 +79,7 @@ def _measure(model, settings):
     """Measures a cell in a new process; returns None if memory ran out."""
     task, length, kind = (settings[name] for name in ("task", "length", "kind"))
     where = f"{task} of {kind}" + (f", {length:,} tokens" if length else "")
-    cell = model, task, length, kind, time.time()
-    return runs.attempt(where, measure, *cell)
+    return runs.attempt(where, measure, model, task, length, kind, time.time())
 
 
 def report(figures):

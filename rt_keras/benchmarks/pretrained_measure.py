@@ -1,5 +1,6 @@
 """A cell of `rt-keras benchmark pretrained`: a kind of heads in a language model, at one length."""
 
+import functools
 import statistics
 
 import numpy as np
@@ -222,16 +223,19 @@ def head_groups(name, heads, few=False):
 
 
 class Reader:
-    """A language model that reads one sequence at a time.
+    """A language model that reads one sequence at a time, in chunks if its heads support this.
 
     Args:
         model: a KerasHub task, or an adapted one.
         few: bool, whether few layers of the original look far, see `few_look_far`.
+        is_adapted: bool, whether the model is an adapted one.
     """
 
-    def __init__(self, model, few):
-        self.model, self.few = model, few
+    def __init__(self, model, few, is_adapted):
+        self.model, self.few, self.is_adapted = model, few, is_adapted
         self.start = start_tokens(model.preprocessor)
+        forward = model.hidden_states if is_adapted else functools.partial(build_cache, model)
+        self._forward = tf.function(forward, jit_compile=True)
 
     def read(self, ids):
         """Reads a sequence.
@@ -243,7 +247,17 @@ class Reader:
             Tuple of the last hidden states, an array `[length, hidden_dim]`, and a cache with room
             for `ROOM` more positions.
         """
-        raise NotImplementedError
+        count = len(ids)
+        if not self.is_adapted:
+            hidden, cache = self._forward(tf.constant(np.pad(ids, [0, ROOM])[None]))
+            return hidden[0, :count].numpy(), cache
+        if self.model.backbone.reads_chunks:
+            prompts = ids[None], np.array([count]), None, count + ROOM
+            cache, hidden, _ = self.model._read_prompts(*prompts, verbose=0, with_hidden=True)
+            return hidden[0], cache
+        inputs = {"token_ids": tf.constant(ids[None])}
+        inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])
+        return self._forward(inputs)[0].numpy(), self.model.new_cache(1, count + ROOM)
 
     def tokens(self, text):
         """Returns the tokens of a text, int32 `[length]`."""
@@ -282,37 +296,6 @@ class Reader:
         return tf.while_loop(lambda number, *_: number < count, step, state)[1]
 
 
-class Original(Reader):
-    """A model as KerasHub computes it. It reads the whole sequence at once."""
-
-    def __init__(self, model, few):
-        super().__init__(model, few)
-        self._build = tf.function(lambda ids: build_cache(model, ids), jit_compile=True)
-
-    def read(self, ids):
-        hidden, cache = self._build(tf.constant(np.pad(ids, [0, ROOM])[None]))
-        return hidden[0, : len(ids)].numpy(), cache
-
-
-class Adapted(Reader):
-    """An adapted model. It reads in chunks if its heads support this."""
-
-    def __init__(self, model, few):
-        super().__init__(model, few)
-        self._forward = tf.function(model.hidden_states, jit_compile=True)
-
-    def read(self, ids):
-        if self.model.backbone.reads_chunks:
-            count = len(ids)
-            prompts = ids[None], np.array([count]), None, count + ROOM
-            cache, hidden, _ = self.model._read_prompts(*prompts, verbose=0, with_hidden=True)
-            return hidden[0], cache
-        inputs = {"token_ids": tf.constant(ids[None])}
-        inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])
-        hidden = self._forward(inputs)[0].numpy()
-        return hidden, self.model.new_cache(1, len(ids) + ROOM)
-
-
 def load(folder, kind):
     """Loads a pretrained model with a kind of heads in the layers without a window.
 
@@ -330,11 +313,10 @@ def load(folder, kind):
     if not hasattr(model, "call_with_cache"):
         raise ValueError(f"--model {folder} must be a causal language model")
     backbone = backbone_of(model)
-    heads = num_heads(attention_layers(backbone)[0])
     few = few_look_far(backbone)
-    groups = head_groups(kind, heads, few)
+    groups = head_groups(kind, num_heads(attention_layers(backbone)[0]), few)
     if groups is None:
         if getattr(backbone, "adapted_options", {}).get("rotary_options"):
             raise ValueError(f"KerasHub cannot scale the rotary embeddings of --model {folder}")
-        return Original(model, few)
-    return Adapted(rt_keras.adapt(model, groups, layers="global"), few)
+        return Reader(model, few, is_adapted=False)
+    return Reader(rt_keras.adapt(model, groups, layers="global"), few, is_adapted=True)

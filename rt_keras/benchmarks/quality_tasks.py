@@ -230,8 +230,7 @@ class Text(Task):
         """
         near, far, new = range(3)
         distances = np.stack([match_distances(row) for row in match_codes(tokens, targets)])
-        groups = np.where(distances <= window, near, far)
-        return np.where(distances == 0, new, groups)
+        return np.where(distances == 0, new, np.where(distances <= window, near, far))
 
 
 TASKS = {task.name: task for task in (Recall, MultiQueryRecall, Text)}

@@ -142,8 +142,7 @@ def batches(task, settings, held_out=False):
         if task.scored == task.length:
             return inputs, targets, weights
         inputs["places"] = tf.math.top_k(weights, task.scored).indices
-        scored = [tf.gather(x, inputs["places"], batch_dims=1) for x in (targets, weights)]
-        return inputs, *scored
+        return inputs, *[tf.gather(x, inputs["places"], batch_dims=1) for x in (targets, weights)]
 
     return task.batches(settings["seed"], settings["batch"], held_out).map(at_scored_places)
 

@@ -164,8 +164,7 @@ def _measure_point(args, chosen_rivals, length, timed):
         kind: _contender(args, kind, chosen_rivals.get(kind, ()), sizes, timed)
         for kind in (*args.kinds, *chosen_rivals)
     }
-    where = f"n = {length:,}, {timed}, "
-    measured = workers.contest(contenders, args.repeats, args.threads, where)
+    measured = workers.contest(contenders, args.repeats, args.threads, f"n = {length:,}, {timed}, ")
     for kind, figure in measured.items():
         tokens = contenders[kind].arguments.get("tokens", 1)
         figure["seconds"] /= tokens

@@ -264,8 +264,7 @@ class CentroidEMA(keras.callbacks.Callback):
         if self.update == "count":
             counts = tf.convert_to_tensor(heads.average_counts)
             heads.average_counts.assign(tf.where(start, tf.ones_like(counts), counts))
-            sums = tf.where(start[..., None], samples, heads.average_sums)
-            heads.average_sums.assign(sums)
+            heads.average_sums.assign(tf.where(start[..., None], samples, heads.average_sums))
 
 
 def cluster_use(members):

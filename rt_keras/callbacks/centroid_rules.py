@@ -63,8 +63,7 @@ def count_update(centroids, counts, average_counts, average_sums):
     clusters = tf.cast(tf.shape(average_counts)[-1], total.dtype)
     smoothed = (average_counts + 1e-5) / (total + clusters * 1e-5) * total
     moved = tf.math.divide_no_nan(average_sums, smoothed[..., None])
-    found = tf.reduce_sum(counts, axis=0) > 0
-    return tf.where(found[..., None], moved, centroids)
+    return tf.where((tf.reduce_sum(counts, axis=0) > 0)[..., None], moved, centroids)
 
 
 def moved_load_bias(load_bias, members, step):
@@ -79,7 +78,6 @@ def moved_load_bias(load_bias, members, step):
         `[heads, clusters]`. A head without members keeps its biases.
     """
     mean = tf.reduce_mean(members, axis=-1, keepdims=True)
-    load = tf.math.divide_no_nan(members, mean)
-    moved = load_bias - step * tf.clip_by_value(load - 1, -1, 1)
+    moved = load_bias - step * tf.clip_by_value(tf.math.divide_no_nan(members, mean) - 1, -1, 1)
     moved -= tf.reduce_mean(moved, axis=-1, keepdims=True)
     return tf.where(mean > 0, moved, load_bias)

@@ -112,7 +112,6 @@ def _adapted(args, layers):
         # `layers=[]` replaces the heads of no layer.
         head_groups = [FullHeads(1)] if args.keys is None else None
     else:
-        entries = [parse(text, "--heads") for text in args.heads]
-        head_groups = make_heads(entries, "--heads")
+        head_groups = make_heads([parse(text, "--heads") for text in args.heads], "--heads")
     lengths = {"max_sequence_length": args.max_length, "trained_length": args.trained_length}
     return adapt(args.model, head_groups, layers, keys=args.keys, dtype=args.dtype, **lengths)

@@ -29,29 +29,25 @@ def _list_configs():
     from rt_keras.training.config import load_config
     from rt_keras.training.experiment import Experiment
 
-    found = {}
+    figures, rows = {}, []
     for name in config_files.published_names():
         causal = Experiment(load_config(name)).is_strictly_causal
-        found[name] = {"summary": config_files.read_summary(name), "strictly_causal": causal}
-    rows = [
-        (name, "yes" if config["strictly_causal"] else "no", config["summary"])
-        for name, config in found.items()
-    ]
+        summary = config_files.read_summary(name)
+        figures[name] = {"summary": summary, "strictly_causal": causal}
+        rows.append((name, "yes" if causal else "no", summary))
     print(table({"name": "", "strictly causal": "", "summary": ""}, rows))
-    return found
+    return figures
 
 
 def _list_keys():
     """Prints each key with its default, its allowed values and its meaning."""
     from rt_keras.training.config import config_keys
 
-    found = {
-        key.name: {"default": key.default, "allowed": key.values, "meaning": key.meaning}
-        for key in config_keys()
-    }
-    rows = [(x, yaml_text(y["default"]), y["allowed"], y["meaning"]) for x, y in found.items()]
-    print(table({"key": "", "default": "", "allowed": "", "meaning": ""}, rows))
-    return found
+    keys = config_keys()
+    rows = [(key.name, yaml_text(key.default), key.values, key.meaning) for key in keys]
+    columns = "default", "allowed", "meaning"
+    print(table(dict.fromkeys(("key", *columns), ""), rows))
+    return {key.name: dict(zip(columns, (key.default, *row[2:]))) for key, row in zip(keys, rows)}
 
 
 def yaml_text(value):

@@ -149,8 +149,7 @@ def _set_length(args, model):
     """Sets the sequence length of a model's preprocessor to `--sequence-length`."""
     if not hasattr(model.preprocessor, "sequence_length"):
         raise ValueError(f"--sequence-length does not apply to --model {args.model}")
-    longest = getattr(model.backbone, "max_sequence_length", None)
-    check_range(args, "sequence_length", 1, longest)
+    check_range(args, "sequence_length", 1, getattr(model.backbone, "max_sequence_length", None))
     model.preprocessor.sequence_length = args.sequence_length
 
 
@@ -203,8 +202,7 @@ def add_integers(parser, integers):
     """
     for name, (default, meaning) in integers.items():
         option = f"--{name.replace('_', '-')} N"
-        shown = f"{meaning} (default: {default})"
-        add_options(parser, {option: shown}, type=int, default=default)
+        add_options(parser, {option: f"{meaning} (default: {default})"}, type=int, default=default)
 
 
 def add_plot(parser, what):

@@ -68,5 +68,4 @@ def seconds_waited(begin, end, arrivals):
     """
     count = len(arrivals)
     steps = [(end - arrival) / (count - i) for i, arrival in enumerate(arrivals)]
-    step = min((end - begin) / count, *steps)
-    return end - begin - count * step
+    return end - begin - count * min((end - begin) / count, *steps)

@@ -8,13 +8,7 @@ import tensorflow as tf
 from rt_keras.arguments import SHARE_BELOW_1, check, wrong_value
 from rt_keras.data.batches import check_at_least_one, whole_batches
 from rt_keras.data.order import rows_of_share, shuffled
-from rt_keras.data.packing import (
-    PackedText,
-    check_whole,
-    document_stream,
-    length_after,
-    starting,
-)
+from rt_keras.data.packing import PackedText, check_whole, document_stream, length_after, starting
 
 # Number of tokens read at once in the search for document starts.
 SCANNED_TOKENS = 2**24
@@ -180,8 +174,7 @@ def stateful_dataset(
         return np.stack(tokens), counts, resets
 
     def batch(number):
-        dtypes = [tf.int32, tf.int32, tf.bool]
-        tokens, counts, resets = tf.numpy_function(read, [number], dtypes)
+        tokens, counts, resets = tf.numpy_function(read, [number], [tf.int32, tf.int32, tf.bool])
         inputs, labels, weights = text.batch(tokens, tf.ensure_shape(counts, [rows]), length)
         return {**inputs, "reset_states": tf.ensure_shape(resets, [rows])}, labels, weights
 

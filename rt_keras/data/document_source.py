@@ -2,15 +2,7 @@
 
 from pathlib import Path
 
-from rt_keras.data.file_reading import (
-    check_list,
-    check_text,
-    is_utf8,
-    list_files,
-    read_json_lines,
-    read_utf8,
-    shortened,
-)
+from rt_keras.data import file_reading
 
 SUFFIXES = (".jsonl", ".json")
 # The key of the id in KILT's knowledge source, by which it is recognized.
@@ -55,16 +47,16 @@ def read_documents(path, empty=None):
     """
     path = Path(path)
     if path.is_dir():
-        return _with_text(_read_texts(path, list_files(path, ".txt")), empty)
+        return _with_text(_read_texts(path, file_reading.list_files(path, ".txt")), empty)
     needed = f"path must be a folder of .txt files or a {' or '.join(SUFFIXES)} file of JSON lines"
     if not path.is_file():
         raise FileNotFoundError(f"{needed}. Received: path={str(path)!r}, which does not exist")
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{needed}. Received: path={str(path)!r}")
-    _, first = next(read_json_lines(path), (0, None))
+    _, first = next(file_reading.read_json_lines(path), (0, None))
     if first is None:
         raise ValueError(f"{path} has no documents")
-    lines = read_json_lines(path, _page if KILT_ID in first else _document)
+    lines = file_reading.read_json_lines(path, _page if KILT_ID in first else _document)
     return _with_text((document for _, document in lines), empty)
 
 
@@ -95,9 +87,9 @@ def _read_texts(folder, names):
     """Yields the documents of the text files of a folder."""
     for name in names:
         path = folder / name
-        if not is_utf8(name):
+        if not file_reading.is_utf8(name):
             raise ValueError(f"the name of the file {str(path)!r} is not UTF-8 text")
-        yield {"id": name, "title": path.stem, "text": read_utf8(path)}
+        yield {"id": name, "title": path.stem, "text": file_reading.read_utf8(path)}
 
 
 def _document(values):
@@ -109,15 +101,17 @@ def _document(values):
     }
     for name in ("title", "text"):
         if not isinstance(document[name], str):
-            raise ValueError(f"{name} must be a text. Received: {shortened(document[name])}")
+            raise ValueError(
+                f"{name} must be a text. Received: {file_reading.shortened(document[name])}"
+            )
     return document
 
 
 def _page(values):
     """Makes a document of a page of KILT's knowledge source."""
-    check_text("wikipedia_title", values.get("wikipedia_title"))
+    file_reading.check_text("wikipedia_title", values.get("wikipedia_title"))
     paragraphs = values.get("text")
-    check_list("text", paragraphs, str, "texts")
+    file_reading.check_list("text", paragraphs, str, "texts")
     return {
         "id": _id(KILT_ID, values),
         "title": values["wikipedia_title"],
@@ -130,5 +124,5 @@ def _id(name, values):
     number = values.get(name)
     if isinstance(number, int) and not isinstance(number, bool):
         number = str(number)
-    check_text(name, number)
+    file_reading.check_text(name, number)
     return number

@@ -46,8 +46,7 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
     examples = read(builder, split)
     if require_utf8:
         _check_utf8(builder, split)
-    feature = "book_text" if name == "pg19" else "text"
-    return examples.map(lambda example: example[feature])
+    return examples.map(lambda example: example["book_text" if name == "pg19" else "text"])
 
 
 def _check_utf8(builder, split):

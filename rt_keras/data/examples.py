@@ -49,8 +49,7 @@ def pack_examples(examples, folder, identity=None):
     """
 
     def read(first):
-        ready = examples.skip(first).prefetch(tf.data.AUTOTUNE)
-        return map(_record, ready.as_numpy_iterator())
+        return map(_record, examples.skip(first).prefetch(tf.data.AUTOTUNE).as_numpy_iterator())
 
     tensors = {}
     for name, spec in examples.element_spec.items():
@@ -102,8 +101,7 @@ def packed_strings(packed, name):
     """
     source = _source(shards.read_finished(packed, "examples"), packed)
     for number in range(len(source)):
-        features = tf.train.Example.FromString(source[number]).features
-        yield features.feature[name].bytes_list.value[0]
+        yield tf.train.Example.FromString(source[number]).features.feature[name].bytes_list.value[0]
 
 
 def _source(manifest, packed):

@@ -47,8 +47,7 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
 
     def numbers(batch):
         places = batch * batch_size + worker * rows + tf.range(rows, dtype=tf.int64)
-        passes = places // count
-        return shuffled(places % count, count, seed, passes)
+        return shuffled(places % count, count, seed, places // count)
 
     return tf.data.Dataset.counter(first_batch).map(numbers)
 

@@ -144,8 +144,7 @@ def training_dataset(
         rows = tf.numpy_function(read, [numbers], tf.int32)
         return text.batch(rows, text.length - numbers * length, length)
 
-    count = -(-text.length // length)
-    numbers = batches_of_numbers(count, batch_size, seed, first_batch, share)
+    numbers = batches_of_numbers(-(-text.length // length), batch_size, seed, first_batch, share)
     batches = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if start_token_id is not None:
         batches = batches.map(starting(start_token_id, text.pad))
@@ -272,8 +271,7 @@ def document_stream(document, tokenizer, start_token_id=None):
     """
     end = tokenizer.end_token_id
     start = end if start_token_id is None else start_token_id
-    tokens = tf.cast(tokenizer(document), tf.int32)
-    return tf.concat([[start], tokens, [end]], axis=0)
+    return tf.concat([[start], tf.cast(tokenizer(document), tf.int32), [end]], axis=0)
 
 
 def length_after(start_token_id, sequence_length):

@@ -103,8 +103,7 @@ def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, shar
     >>> labels.numpy(), weights.numpy()
     (array([[54,  1,  0,  0]], dtype=int32), array([[1., 1., 0., 0.]], dtype=float32))
     """
-    batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
-    return prepared(batches, preprocessor)
+    return prepared(shuffled_batches(packed, batch_size, seed, first_batch, share), preprocessor)
 
 
 def evaluation_pairs(pairs, preprocessor, batch_size):

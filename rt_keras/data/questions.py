@@ -163,8 +163,7 @@ def _converted(questions, convert, specs, problem):
             else:
                 left_out += 1
         if left_out:
-            message = f"{left_out:,} questions have {problem} and are left out"
-            warnings.warn(message, stacklevel=2)
+            warnings.warn(f"{left_out:,} questions have {problem} and are left out", stacklevel=2)
 
     specs = {"question": STRING, **specs}
     return tf.data.Dataset.from_generator(read, output_signature=specs)

@@ -5,14 +5,7 @@ import posixpath
 from rt_keras.data import progress
 from rt_keras.data.file_reading import list_files, read_utf8
 from rt_keras.data.sound_file import SUFFIXES, read_sound
-from rt_keras.data.text_folder import (
-    SPLITS,
-    TEXT,
-    TextFolder,
-    group_by_split,
-    split_of,
-    top_folder,
-)
+from rt_keras.data.text_folder import SPLITS, TEXT, TextFolder, group_by_split, split_of, top_folder
 from rt_keras.data.wav import SAMPLING_RATE, encode_wav
 
 LIST = "transcripts.tsv"

@@ -153,3 +153,8 @@ def at_least_zero(value):
 def share(value):
     """Condition that numbers are above 0 and at most 1."""
     return (value > 0) & (value <= 1), "it must be above 0 and at most 1"
+
+
+def not_empty(texts):
+    """Condition that texts do not consist of whitespace only."""
+    return tf.strings.length(tf.strings.strip(texts)) > 0, "it must not be empty, but is at"

@@ -44,8 +44,7 @@ def _is_of_text(name):
     """Returns whether TensorFlow Text defines the operation."""
     import tensorflow_text
 
-    folder = Path(tensorflow_text.__file__).parent / "python" / "ops"
-    libraries = sorted(folder.glob("_*.so"))
+    libraries = sorted((Path(tensorflow_text.__file__).parent / "python" / "ops").glob("_*.so"))
     # Python names have an underscore after the namespace of an operation.
     name = name.replace(">", "_")
     return any(hasattr(tf.load_op_library(str(library)), name) for library in libraries)

@@ -113,8 +113,7 @@ def _decoded(files, known_rows, backbone):
 def _completed(model, features, known_rows, temperature, seed):
     """Generates what is below the known rows, each row of the batch with its own parameters."""
     backbone = model.backbone
-    height = backbone.image_shape[0]
-    known = tf.range(height) < known_rows[:, None]
+    known = tf.range(backbone.image_shape[0]) < known_rows[:, None]
     known = tf.broadcast_to(known[:, :, None, None], tf.shape(features["images"]))
     known = backbone.embedding.to_sequence(known)
     # The first value that any of the images lacks.

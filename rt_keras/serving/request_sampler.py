@@ -79,8 +79,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
             logits, _, cache = next(tokens, cache, index)
             drawn = self.draw(self.compute_probabilities(logits), index - begins)
             drawn = tf.cast(drawn, tokens.dtype)[:, None]
-            here = (places == index) & ~mask
-            tokens = tf.where(here, drawn, tokens)
+            tokens = tf.where((places == index) & ~mask, drawn, tokens)
             stopped = tf.reduce_any(drawn == stops, axis=1) & (index >= begins)
             return tokens, cache, index + 1, done | stopped | (index + 1 >= ends)
 
@@ -107,8 +106,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
 
         def largest_share():
             values, tokens = tf.math.top_k(probabilities, count)
-            before = tf.cumsum(values)[:-1]
-            kept = tf.concat([[True], before <= top_p], axis=0)
+            kept = tf.concat([[True], tf.cumsum(values)[:-1] <= top_p], axis=0)
             return tf.where(kept, values, 0.0), tokens
 
         values, tokens = tf.cond(
@@ -130,5 +128,4 @@ def pick_from_logits(logits, seed, as_compiled):
     # The upper 23 bits become the fraction of a float32.
     uniform = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), tf.float32) * 2**-23
     uniform = tf.maximum(uniform, np.finfo("float32").tiny)
-    noise = -tf.math.log(-tf.math.log(uniform))
-    return tf.argmax(logits + noise, output_type=tf.int32)
+    return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), output_type=tf.int32)

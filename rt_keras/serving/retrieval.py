@@ -1,21 +1,13 @@
 """The functions of exported retrievers and readers, from strings to vectors and answers."""
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.models.generation import stop_tokens
 from rt_keras.models.retrieval.contrastive import shorter
-from rt_keras.serving import checks
+from rt_keras.serving import checks, signatures
 from rt_keras.serving.served_tokenizer import served_tokenizer
-from rt_keras.serving.signatures import (
-    COUNT,
-    SAMPLING,
-    SEED,
-    TEMPERATURE,
-    TOP_K,
-    TOP_P,
-    checked_sampler,
-    checked_texts,
-)
 
 
 def embedding_function(model):
@@ -41,7 +33,7 @@ def embedding_function(model):
 
     @tf.function(input_signature=specs, autograph=False)
     def embed(texts):
-        texts = checked_texts("texts", texts, model.preprocessor.tokenizer)
+        texts = signatures.checked_texts("texts", texts, model.preprocessor.tokenizer)
         return {"embeddings": _embedded(model, texts, model.preprocessor)}
 
     return embed
@@ -84,20 +76,21 @@ def answering_function(reader, index):
     sources = tf.Variable([x["document"] for x in index.passages], trainable=False)
     passages = tf.Variable([x["text"] for x in index.passages], trainable=False)
     titled_passages = tf.Variable(index.texts, trainable=False)
-    specs = [tf.TensorSpec([None], tf.string, name="questions"), *SAMPLING]
+    specs = [tf.TensorSpec([None], tf.string, name="questions"), *signatures.SAMPLING]
 
     @tf.function(input_signature=specs, autograph=False)
     def answer(
         questions,
-        max_new_tokens=COUNT,
-        temperature=TEMPERATURE,
-        top_p=TOP_P,
-        top_k=TOP_K,
-        seed=SEED,
+        max_new_tokens=signatures.COUNT,
+        temperature=signatures.TEMPERATURE,
+        top_p=signatures.TOP_P,
+        top_k=signatures.TOP_K,
+        seed=signatures.SEED,
     ):
         questions = _checked_questions(questions, index.retriever, preprocessor, served)
         batch = tf.shape(questions)[0]
-        sampler = checked_sampler(reader, batch, max_new_tokens, temperature, top_p, top_k, seed)
+        options = max_new_tokens, temperature, top_p, top_k, seed
+        sampler = signatures.checked_sampler(reader, batch, *options)
         most = [checks.from_0_to(preprocessor.answer_length)]
         sampler.max_new_tokens = checks.checked("max_new_tokens", sampler.max_new_tokens, 1, most)
         retriever = index.retriever
@@ -109,9 +102,7 @@ def answering_function(reader, index):
         texts = tf.concat([tf.gather(titled_passages, numbers), missing], axis=1)
         texts = tf.ensure_shape(texts, [None, preprocessor.num_passages])
 
-        def answered():
-            return _answered(reader, questions, texts, sampler, served)
-
+        answered = functools.partial(_answered, reader, questions, texts, sampler, served)
         return {
             "answers": tf.cond(batch > 0, answered, lambda: questions),
             "sources": tf.gather(sources, numbers),
@@ -125,17 +116,12 @@ def answering_function(reader, index):
 def _checked_questions(questions, retriever, preprocessor, served):
     """Checks that the retriever and the reader can read questions, and returns them."""
     for tokenizer in (retriever.preprocessor.tokenizer, preprocessor.tokenizer):
-        questions = checked_texts("questions", questions, tokenizer)
-    questions = checks.checked("questions", questions, 1, [_not_empty])
+        questions = signatures.checked_texts("questions", questions, tokenizer)
+    questions = checks.checked("questions", questions, 1, [checks.not_empty])
     lengths = tf.cast(served.tokens(questions).row_lengths(), tf.int32)
     checked = checks.not_longer("questions", lengths, preprocessor.question_length)
     with tf.control_dependencies([checked]):
         return tf.identity(questions)
-
-
-def _not_empty(questions):
-    filled = tf.strings.length(tf.strings.strip(questions)) > 0
-    return filled, "it must not be empty, but is at"
 
 
 def _embedded(model, texts, preprocessor):

@@ -14,22 +14,11 @@ from rt_keras.models.retrieval.reader import RoutingTransformerReader
 from rt_keras.models.seq_2_seq.seq_2_seq_lm import RoutingTransformerSeq2SeqLM
 from rt_keras.models.speech.speech_recognizer import RoutingTransformerSpeechRecognizer
 from rt_keras.models.stateful import why_not_stateful
+from rt_keras.serving import signatures, state_signatures
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.image_completion import completing_function
 from rt_keras.serving.retrieval import answering_function, embedding_function
 from rt_keras.serving.served_tokenizer import served_tokenizer
-from rt_keras.serving.signatures import (
-    MAX_LENGTH,
-    generating_function,
-    scoring_function,
-    text_scoring_function,
-    translating_function,
-)
-from rt_keras.serving.state_signatures import (
-    starting_function,
-    state_generating_function,
-    state_scoring_function,
-)
 from rt_keras.serving.transcription import transcribing_functions
 from rt_keras.serving.warm_up import warm_up_requests, write_warm_up
 
@@ -114,13 +103,13 @@ def export_saved_model(model, path, max_length=None, index=None):
     path = version_folder(path)
     files.check_new_folder(path)
     functions = _functions(model, max_length, index)
-    signatures = {"serving_default": next(iter(functions.values())), **functions}
+    functions = {"serving_default": next(iter(functions.values())), **functions}
     _check_tokenizer(model)
     with files.whole_folder(path) as part:
-        module = _saved_module(model, signatures, index)
+        module = _saved_module(model, functions, index)
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(module, str(part), signatures, options)
-        write_warm_up(part, warm_up_requests(path.parent.name, signatures, model))
+        tf.saved_model.save(module, str(part), functions, options)
+        write_warm_up(part, warm_up_requests(path.parent.name, functions, model))
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
@@ -130,7 +119,9 @@ def _text_length(model, max_length):
     """Checks the maximum number of tokens of a text model and returns it."""
     positions = getattr(model.backbone, "max_sequence_length", None)
     if max_length is None:
-        max_length = positions or getattr(model.backbone, "trained_length", None) or MAX_LENGTH
+        max_length = (
+            positions or getattr(model.backbone, "trained_length", None) or signatures.MAX_LENGTH
+        )
     limit = positions or tf.int32.max
     if not isinstance(max_length, int) or not 2 <= max_length <= limit:
         raise wrong_value("max_length", f"an integer from 2 to {limit:,}", max_length)
@@ -148,17 +139,17 @@ def _functions(model, max_length, index):
     if isinstance(model, RoutingTransformerSpeechRecognizer):
         return transcribing_functions(model, max_length)
     if isinstance(model, RoutingTransformerSeq2SeqLM):
-        return {"translate": translating_function(model, max_length)}
+        return {"translate": signatures.translating_function(model, max_length)}
     functions = {
-        "score": scoring_function(model, max_length),
-        "score_text": text_scoring_function(model, max_length),
-        "generate": generating_function(model, max_length),
+        "score": signatures.scoring_function(model, max_length),
+        "score_text": signatures.text_scoring_function(model, max_length),
+        "generate": signatures.generating_function(model, max_length),
     }
     if why_not_stateful(model.backbone) is None:
         functions |= {
-            "new_state": starting_function(model),
-            "score_next": state_scoring_function(model, max_length),
-            "generate_next": state_generating_function(model, max_length),
+            "new_state": state_signatures.starting_function(model),
+            "score_next": state_signatures.state_scoring_function(model, max_length),
+            "generate_next": state_signatures.state_generating_function(model, max_length),
         }
     return functions
 
@@ -200,7 +191,7 @@ def _remove_gradients(path):
     path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
-def _saved_module(model, signatures, index):
+def _saved_module(model, functions, index):
     """Returns a module with variables, tokenizer resources and functions.
 
     Called from Python, the functions have default values and name an input of a wrong type;
@@ -210,10 +201,10 @@ def _saved_module(model, signatures, index):
     module = tf.Module()
     # Those of the models and, with an index, its vectors and passages.
     module.variables_of_functions = [
-        list(traced_for_saving(function).variables) for function in signatures.values()
+        list(traced_for_saving(function).variables) for function in functions.values()
     ]
     preprocessors = [model.preprocessor, index.retriever.preprocessor if index else None]
     module.tokenizers = [served_tokenizer(x.tokenizer).resources for x in preprocessors if x]
-    for name, function in signatures.items():
+    for name, function in functions.items():
         setattr(module, name, function)
     return module

@@ -278,8 +278,7 @@ def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, see
 
 def checked_texts(name, texts, tokenizer):
     """Checks that the tokenizer can read texts `[batch]`, and returns them."""
-    conditions = [checks.valid_utf8] if needs_utf8(tokenizer) else []
-    return checks.checked(name, texts, 1, conditions)
+    return checks.checked(name, texts, 1, [checks.valid_utf8] if needs_utf8(tokenizer) else [])
 
 
 def token_before(preprocessor):

@@ -9,22 +9,8 @@ import tensorflow as tf
 
 from rt_keras.models.generation import stop_tokens, written_tokens
 from rt_keras.models.stateful import NO_END
-from rt_keras.serving import checks
+from rt_keras.serving import checks, signatures
 from rt_keras.serving.served_tokenizer import served_tokenizer
-from rt_keras.serving.signatures import (
-    COUNT,
-    MAX_LENGTH,
-    SAMPLING,
-    SEED,
-    TEMPERATURE,
-    TOP_K,
-    TOP_P,
-    checked_sampler,
-    checked_texts,
-    nats_in_chunks,
-    real_tokens,
-    token_before,
-)
 
 
 def starting_function(model):
@@ -57,7 +43,7 @@ def starting_function(model):
     return new_state
 
 
-def state_scoring_function(model, max_length=MAX_LENGTH):
+def state_scoring_function(model, max_length=signatures.MAX_LENGTH):
     """Returns the signature `score_next`, which scores the next chunk of each text.
 
     Called for the chunks of a text in order, it gives the same result as `score` for the whole
@@ -90,9 +76,8 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
     tokenizer = model.preprocessor.tokenizer
 
     def padded_at_end(ids):
-        real = real_tokens(tokenizer, ids)
-        after = tf.pad(real[:, 1:], [[0, 0], [0, 1]])
-        return real | ~after, "padding must be at the end"
+        real = signatures.real_tokens(tokenizer, ids)
+        return real | ~tf.pad(real[:, 1:], [[0, 0], [0, 1]]), "padding must be at the end"
 
     specs = [tf.TensorSpec([None, None], tf.int32, name="ids"), _specs(model)]
 
@@ -102,15 +87,15 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
         lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
         with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
             state = _nested(model, state, tf.shape(ids)[0])
-        real = real_tokens(tokenizer, ids)
+        real = signatures.real_tokens(tokenizer, ids)
         hidden, state = _read(model, ids, real, state)
-        log_probabilities = tf.where(real, -nats_in_chunks(model, hidden, ids), 0.0)
+        log_probabilities = tf.where(real, -signatures.nats_in_chunks(model, hidden, ids), 0.0)
         return {"log_probabilities": log_probabilities, **_flat(state)}
 
     return score_next
 
 
-def state_generating_function(model, max_length=MAX_LENGTH):
+def state_generating_function(model, max_length=signatures.MAX_LENGTH):
     """Returns the signature `generate_next`, which continues each text after the next prompt.
 
     Args:
@@ -141,22 +126,23 @@ def state_generating_function(model, max_length=MAX_LENGTH):
     tokenizer = model.preprocessor.tokenizer
     served = served_tokenizer(tokenizer)
     stops = stop_tokens(tokenizer)
-    specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model), *SAMPLING]
+    specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model), *signatures.SAMPLING]
 
     @tf.function(input_signature=specs, autograph=False)
     def generate_next(
         prompts,
         state,
-        max_new_tokens=COUNT,
-        temperature=TEMPERATURE,
-        top_p=TOP_P,
-        top_k=TOP_K,
-        seed=SEED,
+        max_new_tokens=signatures.COUNT,
+        temperature=signatures.TEMPERATURE,
+        top_p=signatures.TOP_P,
+        top_k=signatures.TOP_K,
+        seed=signatures.SEED,
     ):
-        prompts = checked_texts("prompts", prompts, tokenizer)
+        prompts = signatures.checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
         state = _nested(model, state, batch)
-        sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
+        options = max_new_tokens, temperature, top_p, top_k, seed
+        sampler = signatures.checked_sampler(model, batch, *options)
         count = checks.not_longer("max_new_tokens", sampler.max_new_tokens, max_length)
         ids = served.tokens(prompts)
         lengths = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
@@ -193,7 +179,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
 
 def _first_state(model, rows):
     """Returns the initial state, in which the start token has not been processed yet."""
-    token = tf.fill([rows], token_before(model.preprocessor))
+    token = tf.fill([rows], signatures.token_before(model.preprocessor))
     return {"read": model.new_state(rows), "token": token}
 
 

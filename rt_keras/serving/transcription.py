@@ -123,8 +123,7 @@ def _read_off(logits, preprocessor, served):
     seconds_of_one = preprocessor.position_samples / SAMPLING_RATE
     seconds = seconds_of_one * tf.range(tf.shape(best)[1], dtype=tf.float32)
     seconds = tf.broadcast_to(seconds, tf.shape(best))
-    vocabulary = tf.constant(tokenizer.get_vocabulary())
-    tokens = tf.ragged.boolean_mask(tf.gather(vocabulary, best), new)
+    tokens = tf.ragged.boolean_mask(tf.gather(tf.constant(tokenizer.get_vocabulary()), best), new)
     return {
         "texts": served.strings(best, new),
         "tokens": tokens.to_tensor(""),

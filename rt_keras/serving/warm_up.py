@@ -53,8 +53,7 @@ def warm_up_requests(model_name, signatures, model):
     for name, function in signatures.items():
         if name != "serving_default":
             names = [spec.name for spec in tf.nest.flatten(function.input_signature)]
-            inputs = {x: values[x] for x in names}
-            requests.append(predict_request(model_name, name, inputs))
+            requests.append(predict_request(model_name, name, {x: values[x] for x in names}))
     return requests
 
 
@@ -80,5 +79,4 @@ def write_warm_up(path, requests):
     with tf.io.TFRecordWriter(str(folder / FILE_NAME)) as writer:
         for request in requests:
             log = prediction_log_pb2.PredictLog(request=request)
-            record = prediction_log_pb2.PredictionLog(predict_log=log)
-            writer.write(record.SerializeToString())
+            writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())

@@ -16,7 +16,6 @@ from rt_keras.arguments import (
     POSITIVE,
     SHARE,
     SHARE_BELOW_1,
-    Allowed,
     one_of,
 )
 from rt_keras.training import config_files
@@ -90,9 +89,7 @@ class ModelConfig:
     kind: str = field("causal_lm", "the task of the model", one_of(*TASKS))
     preset: str | None = field(None, "folder of a run or preset with initial weights, or null")
     hparams: str | None = field(
-        None,
-        "name or file of hyperparameters of the authors' code",
-        kinds=T2T,
+        None, "name or file of hyperparameters of the authors' code", kinds=T2T
     )
     lora_rank: int | None = count(None, "rank of updates that are trained, or null", ADAPTED)
     vocabulary_size: int | None = count(None, "token ids; null for the tokenizer's, 256 for images")
@@ -128,9 +125,7 @@ class ModelConfig:
     use_head_dense: bool = field(False, "whether heads pass through a shared dense layer")
     layer_norm_epsilon: float = field(1e-6, "epsilon of the normalization layers", POSITIVE)
     conv_kernel_size: int | list | None = field(
-        None,
-        "width of the convolutions of queries, keys and values, or a list, one per block",
-        Allowed("an integer or a list"),
+        None, "width of the convolutions of queries, keys and values, or a list, one per block"
     )
     remat: bool = field(False, "whether the backward pass recomputes blocks, which saves memory")
     loss_chunk_size: int | None = count(None, "positions of logits at once, null for all", READERS)
@@ -235,9 +230,7 @@ class TrainerConfig:
     steps_per_execution: int = count(1, "steps in each call of the compiled function")
     gradient_accumulation_steps: int = count(1, "parts of a batch that are processed in turn")
     stateful: bool = field(
-        False,
-        "whether states are kept between chunks of a document",
-        kinds=CAUSAL,
+        False, "whether states are kept between chunks of a document", kinds=CAUSAL
     )
     state_dropout: float = rate(0.1, "share of chunks that start from an empty state", CAUSAL)
 

@@ -103,16 +103,12 @@ def check_model(experiment, model):
 
 
 def _check_steps(config):
-    trainer = config.trainer
+    trainer, warmup_steps = config.trainer, config.schedule.warmup_steps
     parts = {"validation_every": "steps", "steps_per_execution": "validation_every"}
-    for name, whole_name in parts.items():
-        value, whole = getattr(trainer, name), getattr(trainer, whole_name)
-        if whole % value:
-            raise ValueError(
-                f"trainer.{name} is {value}; it must divide trainer.{whole_name}, {whole}"
-            )
-    if config.schedule.warmup_steps > trainer.steps:
-        raise ValueError(
-            f"schedule.warmup_steps is {config.schedule.warmup_steps}; it must be at most "
-            f"trainer.steps, {trainer.steps}"
-        )
+    for name, whole in parts.items():
+        value, total = getattr(trainer, name), getattr(trainer, whole)
+        if total % value:
+            raise ValueError(f"trainer.{name} is {value}; it must divide trainer.{whole}, {total}")
+    if warmup_steps > trainer.steps:
+        needed = f"it must be at most trainer.steps, {trainer.steps}"
+        raise ValueError(f"schedule.warmup_steps is {warmup_steps}; {needed}")

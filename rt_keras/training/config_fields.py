@@ -26,13 +26,7 @@ from typing import NamedTuple
 from rt_keras.arguments import Allowed
 from rt_keras.training.config_files import nearest
 
-ANY = {
-    bool: Allowed("true or false"),
-    int: Allowed("an integer"),
-    float: Allowed("a number"),
-    str: Allowed("text"),
-    list: Allowed("a list"),
-}
+ANY = {bool: "true or false", int: "an integer", float: "a number", str: "text", list: "a list"}
 
 
 def field(default, meaning, allowed=None, kinds=None):
@@ -114,8 +108,8 @@ def keys_of(cls, outer=""):
         else:
             types = typing.get_args(hint) or (hint,)
             meaning, allowed = declared.metadata["meaning"], declared.metadata["allowed"]
-            default = declared.default_factory()
-            keys[name] = Key(name, types, default, meaning, allowed or ANY[types[0]], kinds)
+            allowed = allowed or Allowed(" or ".join(ANY[x] for x in types if x in ANY))
+            keys[name] = Key(name, types, declared.default_factory(), meaning, allowed, kinds)
     return keys
 
 

@@ -90,15 +90,14 @@ def read_config(path, bases=()):
         names = " builds on ".join(file.stem for file in (*bases, path))
         raise ValueError(f"{path}: a configuration cannot build on itself: {names}")
     pairs, places = _read(path)
-    base = next((value for key, value in pairs if key == "base"), None)
+    base = dict(pairs).get("base")
     if base is None:
         return pairs, places
     if not isinstance(base, str):
         raise ValueError(f"{path}: base must be the name or path of a configuration, not {base!r}")
     bases = (*bases, path.resolve())
     base_pairs, base_places = read_config(find_config(base, path.parent), bases)
-    changes = [(key, value) for key, value in pairs if key != "base"]
-    return base_pairs + changes, base_places | places
+    return base_pairs + [pair for pair in pairs if pair[0] != "base"], base_places | places
 
 
 def _read(path):

@@ -96,9 +96,8 @@ def _check_context(task, context, stride):
     if context != "window" and not task.continues_text:
         raise wrong_value("context", f"'window' for a model of kind {task.kind}", context)
     if stride is not None and context != "sliding":
-        raise ValueError(
-            f"stride needs context='sliding'. Received: stride={stride}, context={context!r}"
-        )
+        received = f"stride={stride}, context={context!r}"
+        raise ValueError(f"stride needs context='sliding'. Received: {received}")
 
 
 def _batches(task, model, examples, batch_size, context, stride):

@@ -236,12 +236,10 @@ def describe(experiment, model, first_step=0):
     trainer, data, task = experiment.trainer, experiment.data, experiment.task
     size = f"{model.count_params():,} parameters ({task.kind})"
     batch = f"{data.batch_size} x {task.length(experiment):,} tokens"
-    if first_step >= trainer.steps:
-        return (
-            f"nothing left to train: the run of {size} on {data.name} has completed all of its "
-            f"{trainer.steps:,} steps"
-        )
     steps = f"{trainer.steps:,} steps"
+    if first_step >= trainer.steps:
+        run = f"the run of {size} on {data.name} has completed all of its {steps}"
+        return f"nothing left to train: {run}"
     if first_step:
         steps = f"steps {first_step + 1:,} to {trainer.steps:,}"
     return (

@@ -155,8 +155,7 @@ def write_config(output, config):
 
 def _values(config):
     """Returns the values of a configuration by their dotted keys, with absolute paths."""
-    values = values_of(config).items()
-    return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values}
+    return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values_of(config).items()}
 
 
 def _absolute(path):

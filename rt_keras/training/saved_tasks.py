@@ -29,10 +29,8 @@ def task_folder(path):
         config = files.read_json(path / "config.json")
         name, model_type = config.get("class_name"), config.get("model_type")
         found = f"only a {name}" if name else f"a model of type {model_type!r}"
-        raise FileNotFoundError(
-            f"{path} holds {found}, not a task of rt_keras; `rt-keras adapt` converts "
-            "a pretrained language model to one"
-        )
+        advice = "`rt-keras adapt` converts a pretrained language model to one"
+        raise FileNotFoundError(f"{path} holds {found}, not a task of rt_keras; {advice}")
     raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
 
 

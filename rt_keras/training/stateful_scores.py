@@ -66,8 +66,7 @@ def _make_sums(model):
         before = position + 1 + tf.range(tf.shape(labels)[1])
         ranges = tf.reduce_sum(tf.cast(before[:, None] >= STARTS[1:], tf.int32), 1)
         here = tf.one_hot(ranges, RANGES)
-        figures = tf.stack([nats * weights, weights])
-        return tf.einsum("fbn,nr->fr", figures, here), cache
+        return tf.einsum("fbn,nr->fr", tf.stack([nats * weights, weights]), here), cache
 
     return sums
 

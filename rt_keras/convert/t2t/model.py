@@ -175,5 +175,4 @@ class T2TModel(keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        task = keras.saving.deserialize_keras_object(config["task"])
-        return cls(**{**config, "task": task})
+        return cls(**{**config, "task": keras.saving.deserialize_keras_object(config["task"])})

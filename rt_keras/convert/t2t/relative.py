@@ -69,12 +69,10 @@ def window_values(weights, embeddings, offset, causal):
         return _sums(weights, embeddings, offset, size(weights, 3))
     queries, keys = size(weights, 3), size(weights, 4)
     later = tf.range(keys) > offset + tf.range(queries)[:, None]
-    of_seen = tf.where(later, tf.zeros_like(weights), weights)
-    sums = _sums(of_seen, embeddings, offset, 1)
+    sums = _sums(tf.where(later, tf.zeros_like(weights), weights), embeddings, offset, 1)
     # If the last key is later, its weight is that of all later keys, and a constant.
     later = tf.cast(later, weights.dtype)
-    of_tables = tf.broadcast_to(later, [1, 1, 1, queries, keys])
-    of_later = _sums(of_tables, embeddings, offset, queries)
+    of_later = _sums(tf.broadcast_to(later, [1, 1, 1, queries, keys]), embeddings, offset, queries)
     return sums + tf.stop_gradient(weights[..., -1:]) * later[:, -1:] * of_later
 
 

@@ -257,8 +257,6 @@ def _unescaped(codes):
 def _join_words(words, alphanumeric):
     """Joins words into texts, with a space between adjacent words of letters or numbers."""
     characters = tf.strings.substr(words.flat_values, 0, 1, unit="UTF8_CHAR")
-    points = tf.strings.unicode_decode(characters, "UTF-8").flat_values
-    is_word = tf.gather(alphanumeric, points)
+    is_word = tf.gather(alphanumeric, tf.strings.unicode_decode(characters, "UTF-8").flat_values)
     follows = ~_changes(words.value_rowids()) & ~_changes(is_word)
-    strings = tf.where(follows & is_word, " ", "") + words.flat_values
-    return _join(words.with_flat_values(strings))
+    return _join(words.with_flat_values(tf.where(follows & is_word, " ", "") + words.flat_values))

@@ -191,8 +191,7 @@ def _attention(layer, scope):
     own_keys = [x for group in layer.head_groups for x in [not group.share_qk] * group.num_heads]
 
     def keys(x):
-        heads = x.reshape(x.shape[0], len(own_keys), -1)
-        return heads[:, own_keys].reshape(x.shape[0], -1)
+        return x.reshape(x.shape[0], len(own_keys), -1)[:, own_keys].reshape(x.shape[0], -1)
 
     if layer.key_dense is not None:
         yield layer.key_dense.kernel, (f"{scope}/k/kernel",), keys

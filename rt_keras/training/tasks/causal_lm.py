@@ -33,12 +33,10 @@ class CausalLMTask(TextTask):
 
     def check(self, experiment):
         super().check(experiment)
-        model, trainer = experiment.model, experiment.trainer
-        for key, value, needed in (
-            ("trainer.gradient_accumulation_steps", trainer.gradient_accumulation_steps, 1),
-            ("model.remat", model.remat, False),
-        ):
-            if trainer.stateful and value != needed:
+        parts = experiment.trainer.gradient_accumulation_steps
+        parts = "trainer.gradient_accumulation_steps", parts, 1
+        for key, value, needed in (parts, ("model.remat", experiment.model.remat, False)):
+            if experiment.trainer.stateful and value != needed:
                 raise ValueError(
                     f"{key} is {value}; with trainer.stateful it must be {needed}. To save "
                     "memory, reduce data.sequence_length, the length of a chunk"

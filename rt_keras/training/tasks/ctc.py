@@ -8,11 +8,7 @@ from rt_keras import models
 from rt_keras.data import extras, speech
 from rt_keras.data.batches import filled_batches
 from rt_keras.data.tokenizer import fingerprint
-from rt_keras.models.speech.speech_recognizer import (
-    CTCLoss,
-    decode_labels,
-    texts_of_labels,
-)
+from rt_keras.models.speech.speech_recognizer import CTCLoss, decode_labels, texts_of_labels
 from rt_keras.ops.losses.ctc import ctc_loss
 from rt_keras.training.tasks.text_task import TextTask
 

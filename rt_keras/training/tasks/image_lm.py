@@ -54,9 +54,8 @@ class ImageLMTask(Task):
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         _check_shape(examples, model.backbone.image_shape)
-        return data_lib.evaluation_images(
-            examples, batch_size, class_conditional=model.backbone.num_classes is not None
-        )
+        conditional = model.backbone.num_classes is not None
+        return data_lib.evaluation_images(examples, batch_size, conditional)
 
     def example_spec(self, experiment, batch_size):
         image = experiment.model.image

@@ -67,8 +67,7 @@ class RetrieverTask(TextTask):
         return _prepared(shuffled_batches(packed, **order), experiment.preprocessor, length)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
-        batches = filled_batches(examples, batch_size)
-        return _prepared(batches, preprocessor, model.question_length)
+        return _prepared(filled_batches(examples, batch_size), preprocessor, model.question_length)
 
     def example_spec(self, experiment, batch_size):
         data = experiment.data

@@ -26,18 +26,13 @@ class Seq2SeqLMTask(TextTask):
         return {"encoder_text": texts, "decoder_text": [""] * len(texts)}
 
     def head_groups(self, section):
-        encoder = section.encoder_heads
-        if encoder is None:
-            encoder_groups = self._heads_of_blocks(section, section.num_encoder_layers)
+        if section.encoder_heads is None:
+            encoder = self._heads_of_blocks(section, section.num_encoder_layers)
         else:
-            encoder_groups = make_heads(encoder, "model.encoder_heads", section.places)
-        return {
-            **super().head_groups(section),
-            "encoder_head_groups": encoder_groups,
-            "cross_head_groups": make_heads(
-                section.cross_heads, "model.cross_heads", section.places
-            ),
-        }
+            encoder = make_heads(section.encoder_heads, "model.encoder_heads", section.places)
+        cross = make_heads(section.cross_heads, "model.cross_heads", section.places)
+        groups = super().head_groups(section)
+        return {**groups, "encoder_head_groups": encoder, "cross_head_groups": cross}
 
     def preprocessor_options(self, experiment):
         return {

@@ -71,12 +71,8 @@ class Task:
 
     def make_model(self, experiment):
         """Creates the model of an experiment; see `Experiment.make_model`."""
-        section = experiment.model
-        options = {
-            "vocabulary_size": experiment.vocabulary_size,
-            "dtype": experiment.config.trainer.dtype,
-        }
-        make_backbone = self.make_backbone
+        section, make_backbone = experiment.model, self.make_backbone
+        options = {"vocabulary_size": experiment.vocabulary_size, "dtype": experiment.trainer.dtype}
         if section.hparams is None:
             options |= self.head_groups(section)
         else:
