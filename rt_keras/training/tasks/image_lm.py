@@ -32,15 +32,10 @@ class ImageLMTask(Task):
     def make_backbone(self, section, options):
         image = section.image
         # Without blocks, one row after the other.
-        block_shape = image.block_shape or [image.width * image.channels]
-        options = {
-            **options,
-            "image_shape": image.shape,
-            "block_shape": tuple(block_shape),
-            "num_classes": image.num_classes,
-            "position_embedding": image.position_embedding,
-        }
-        return super().make_backbone(section, options)
+        block_shape = tuple(image.block_shape or [image.width * image.channels])
+        shapes = {"image_shape": image.shape, "block_shape": block_shape}
+        others = {name: getattr(image, name) for name in ("num_classes", "position_embedding")}
+        return super().make_backbone(section, {**options, **shapes, **others})
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_images(data.name, split, data.data_dir, data.directory)
