@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rt_keras import ops
 from rt_keras.convert.t2t.heads import T2THashedHeads, T2TLocalHeads, T2TStridedHeads
 from rt_keras.convert.t2t.local import local_attention
 from rt_keras.convert.t2t.token_bias import token_bias_of
@@ -64,6 +65,17 @@ def test_buckets_of_no_positions_are_empty(causal):
     x = tf.zeros([2, 2, 0, 6])
     found = T2THashedHeads(2, 4, 5, 4)(x, x, x, use_causal_mask=causal)
     assert found.shape == x.shape
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("options", [{"block_size": 4}, {"block_size": 2, "grid": (2, 3)}])
+def test_local_attention_is_that_of_the_ops_where_queries_have_keys(causal, options):
+    x, key, value = (checks.random(2, 2, 12, 6, seed=seed) for seed in range(3))
+    options |= {"causal": causal, "key_mask": np.arange(12) < np.array([[12], [8]])}
+    expected = ops.local_attention(x, key, value, **options)
+    found = local_attention(x, key, value, **options)
+    # The queries after padding may have no key.
+    np.testing.assert_allclose(found[:, :, :8], expected[:, :, :8], rtol=0, atol=1e-5)
 
 
 def test_queries_without_keys_get_the_mean_of_their_window():
