@@ -10,7 +10,6 @@ import tensorflow as tf
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
 from rt_keras.layers.centroids import centroids_inside
-from tests.ops.reference import normalize
 from tests.processes import found_on_two_replicas
 
 HEADS, CLUSTERS, LENGTH, DEPTH, BATCH = 2, 3, 10, 4, 2
@@ -87,6 +86,11 @@ def batches_of(data):
 def state(model, heads="routing"):
     centroids = model.get_layer(heads).centroids
     return {name: getattr(centroids, name).numpy() for name in STATE}
+
+
+def normalize(x):
+    centered = x - np.mean(x, axis=-1, keepdims=True)
+    return centered / np.sqrt(np.mean(centered**2, axis=-1, keepdims=True) + 1e-6)
 
 
 def unit(x):

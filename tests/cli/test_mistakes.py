@@ -16,6 +16,7 @@ HEADS, CLUSTERS = "analyze heads --model $run", "analyze clusters --model $run"
 ATTENTION = "analyze attention --model $models/llama --text $models/text.txt"
 ASK = "ask --index $retrieval/index --model $retrieval/reader a"
 COMPARE = "benchmark compare --output out"
+SPEED, QUALITY = "benchmark speed", "benchmark quality"
 EVALUATE, GENERATE = "evaluate --model $run", "generate --model $run --prompt a"
 DOCUMENTS = "index --documents $retrieval/documents.jsonl"
 INDEX = f"{DOCUMENTS} --retriever $retrieval/retriever --output out"
@@ -47,6 +48,19 @@ MISTAKES = [
     (f"{COMPARE} quickstart --seeds 0", "--seeds must be at least 1"),
     (f"{COMPARE} quickstart:model.num_layer=1", "unknown key"),
     (f"{COMPARE} no_such.yaml", "there is no configuration 'no_such.yaml'"),
+    (f"{SPEED} --lengths 1000", "multiples of --window 256"),
+    (f"{SPEED} --lengths 0", "multiples of --window 256"),
+    (f"{SPEED} generation --lengths 128", "above --tokens 128"),
+    (f"{SPEED} step --kinds lsh", "--kinds of step must be among full, "),
+    (f"{SPEED} step --rivals torch_full", "--rivals are for attention. Received: step"),
+    (f"{SPEED} --repeats 0", "--repeats must be at least 1. Received: 0"),
+    (f"{QUALITY} --seeds 0", "--seeds must be at least 1. Received: 0"),
+    (f"{QUALITY} --steps 30", "--steps must be a multiple of the number of tests"),
+    (f"{QUALITY} --width 100", "--width must be a multiple of 8. Received: 100"),
+    (f"{QUALITY} --learning-rate 0", "--learning-rate must be above 0. Received: 0"),
+    (f"{QUALITY} --directory books", "--directory needs the task text. Received: --tasks recall"),
+    (f"{QUALITY} --length 7", "--length must be at least 8 for recall. Received: 7"),
+    (f"{QUALITY} --tasks mqar --length 100", "among 64, 128, 256, 512 for mqar. Received: 100"),
     (f"{EVALUATE} --data no/such", "no/such; there is no such folder"),
     (f"{EVALUATE} --plot a.png", "--plot needs --context stateful"),
     (f"{EVALUATE} --context stateful --plot a.txt", "--plot must end in .png"),
