@@ -182,7 +182,7 @@ def attention_calls(model, inputs):
     >>> model = keras.Model(inputs, attention(inputs, inputs))
     >>> (call,) = attention_calls(model, keras.random.normal([1, 12, 8]))
     >>> call.kinds, [weights.shape.as_list() for weights in call.weights()]
-    (['LocalHeads', 'RoutingHeads'], [[1, 2, 12, 12]])
+    (['Window', "Cluster of assignment 'nearest'"], [[1, 2, 12, 12]])
     """
     with observe_attention(model) as calls:
         model(inputs, training=False)

@@ -233,25 +233,6 @@ def pairs():
             yield name, {a: next(turns[a]), b: next(turns[b])}
 
 
-def sets_of_pairs(name, size=5):
-    """Sets of options of a kind that together have all its pairs, those that are refused alone.
-
-    Args:
-        name: name of the kind's layer.
-        size: int, maximum number of options in a set.
-
-    Yields:
-        Dictionaries of options.
-    """
-    left = []
-    for chosen in (chosen for kind, chosen in pairs() if kind == name):
-        if is_refused(name, *chosen.items()):
-            yield chosen
-        else:
-            left.append(chosen)
-    yield from joined(name, left, size, lambda found, pair: pair.keys() <= found.keys())
-
-
 def sets_of_values(name, size=3):
     """Sets of options of a kind that together have all values, those that are refused alone."""
     left = []
@@ -263,15 +244,13 @@ def sets_of_values(name, size=3):
     yield from joined(name, left, size)
 
 
-def joined(name, cases, size, covers=lambda found, case: case.items() <= found.items()):
+def joined(name, cases, size):
     """Joins options to few sets, none of which is refused.
 
     Args:
         name: name of the kind's layer.
         cases: list of dictionaries of options.
         size: int, maximum number of options in a set.
-        covers: function of a set and a case that tells whether the case needs no further set.
-            Defaults to one that wants the same values.
 
     Yields:
         Dictionaries of options.
@@ -282,7 +261,7 @@ def joined(name, cases, size, covers=lambda found, case: case.items() <= found.i
             both = {**chosen, **found}
             if len(both) <= size and not is_refused(name, *both.items()):
                 found = both
-        cases = [chosen for chosen in cases if not covers(found, chosen)]
+        cases = [chosen for chosen in cases if not chosen.items() <= found.items()]
         yield found
 
 

@@ -68,11 +68,6 @@ def is_exported(model, expected, folder):
     outputs_agree(loaded.serve({key: tf.constant(x) for key, x in inputs().items()}), expected)
 
 
-@pytest.mark.weekly
-def test_exported(model_in_float64, tmp_path):
-    is_exported(*model_in_float64, tmp_path / "model")
-
-
 @pytest.mark.parametrize(
     "dtype", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.weekly)]
 )
@@ -112,11 +107,6 @@ def left_alone_by_fit(model):
     after = zip(before, model.trainable_variables)
     same = {variable.path for old, variable in after if np.all(old == variable)}
     return {path for path in same if not path.endswith("key/bias")}
-
-
-@pytest.mark.weekly
-def test_fits_in_float64(name):
-    assert left_alone_by_fit(model_of(name, "float64")) == set()
 
 
 @pytest.mark.weekly

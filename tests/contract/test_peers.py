@@ -9,49 +9,11 @@ from keras.src.testing.test_case import TestCase as OfKeras
 
 from rt_keras import layers, models
 from rt_keras.data import ByteTokenizer
-from tests.contract.kinds import NAMES, required
-from tests.contract.kinds import layers as kinds
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 X = np.random.default_rng(0).normal(size=(2, 12, 8)).astype("float32")
 TOKENS = {name: np.ones([2, 8], "int32") for name in ("token_ids", "padding_mask")}
 SIZES = {"vocabulary_size": 258, "num_layers": 2, "hidden_dim": 16, "intermediate_dim": 32}
-
-
-class SelfAttention(layers.MultiHeadAttention):
-    """Attention from a sequence to itself, causal if the heads can be."""
-
-    def build(self, input_shape):
-        super().build(input_shape, input_shape)
-
-    def call(self, x, training=None):
-        causal = self.head_groups[0].abilities.causal
-        return super().call(x, x, training=training, use_causal_mask=causal)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def compute_output_spec(self, x, training=None):
-        return keras.KerasTensor(x.shape, self.compute_dtype)
-
-
-def check_layer(layer, arguments):
-    OfKeras().run_layer_test(
-        layer,
-        arguments,
-        input_data=X,
-        expected_output_shape=X.shape,
-        supports_masking=True,
-        assert_built_after_instantiation=False,
-        custom_objects={"SelfAttention": SelfAttention},
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_attention(name):
-    layer = kinds()[name]
-    check_layer(SelfAttention, {"head_groups": [layer(**required(layer))], "key_dim": 4})
 
 
 @pytest.mark.slow
@@ -70,7 +32,14 @@ def test_attention(name):
     ],
 )
 def test_layer(layer, arguments):
-    check_layer(layer, arguments)
+    OfKeras().run_layer_test(
+        layer,
+        arguments,
+        input_data=X,
+        expected_output_shape=X.shape,
+        supports_masking=True,
+        assert_built_after_instantiation=False,
+    )
 
 
 def groups(*more):

@@ -92,38 +92,49 @@ def steps_are_one_pass(heads, start):
         agree(output, expected[:, :, i : i + 1], f"step {i} after a prefill of {start}")
 
 
-def chunks_are_one_pass(heads, size, max_length):
-    """Chunks of a size, in which rows are at positions of their own and end in padding."""
-    inputs, length, group = heads.inputs(), heads.length, heads.group
-    expected = causal_pass(heads)
-    cache = new_cache(heads, max_length)
-    position = np.zeros(BATCH, np.int32)
+def read_in_chunks(read, cache, inputs, expected, size, tolerance=TOLERANCE):
+    """Chunks of rows at positions of their own, which end in padding, give what one pass gives.
+
+    Args:
+        read: function of a chunk, a cache, positions and counts; returns outputs and a cache.
+        cache: a new cache.
+        inputs: dictionary of arrays `[batch, ..., length, features]`, or None.
+        expected: array of the outputs of one pass.
+        size: int, positions of a chunk.
+        tolerance: float.
+    """
+    position, length = np.zeros(BATCH, np.int32), expected.shape[-2]
     rng = np.random.default_rng(size)
-    junk = heads.inputs(seed=3, length=size)
-
-    @tf.function(autograph=False)
-    def read(chunk, cache, position, count):
-        # Traced once, which takes less time than the calls of single operations for each chunk.
-        return group.call_with_cache(**chunk, cache=cache, position=position, count=count)
-
+    # Traced once, which takes less time than the calls of single operations for each chunk.
+    read = tf.function(read, autograph=False)
     while np.any(position < length):
         count = np.minimum(rng.integers(0, size + 1, BATCH), length - position).astype(np.int32)
         chunk = {}
         for name, x in inputs.items():
-            chunk[name] = None if x is None else junk[name].copy()
-            for row, (first, number) in enumerate(zip(position, count)):
-                if x is not None and x.ndim == 2:
-                    chunk[name][row, :number] = x[row, first : first + number]
-                elif x is not None:
-                    chunk[name][row, :, :number] = x[row, :, first : first + number]
-        output, cache = read(tensors(chunk), cache, tf.constant(position), tf.constant(count))
+            if x is not None:
+                junk = rng.normal(size=(*x.shape[:-2], size, x.shape[-1])).astype(x.dtype)
+                for row, (first, number) in enumerate(zip(position, count)):
+                    junk[row, ..., :number, :] = x[row, ..., first : first + number, :]
+            chunk[name] = None if x is None else tf.constant(junk)
+        output, cache = read(chunk, cache, tf.constant(position), tf.constant(count))
         for row, (first, number) in enumerate(zip(position, count)):
             agree(
-                output[row, :, :number],
-                expected[row, :, first : first + number],
+                output[row, ..., :number, :],
+                expected[row, ..., first : first + number, :],
                 f"chunk of {size} at {first}",
+                tolerance,
             )
         position = position + count
+
+
+def chunks_are_one_pass(heads, size, max_length):
+    """Chunks of a size, in which rows are at positions of their own and end in padding."""
+
+    def read(chunk, cache, position, count):
+        return heads.group.call_with_cache(**chunk, cache=cache, position=position, count=count)
+
+    cache = new_cache(heads, max_length)
+    read_in_chunks(read, cache, heads.inputs(), causal_pass(heads), size)
 
 
 def chunks_step_by_step(heads, size):

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras import keras_internals
+from tests.contract.ways import read_in_chunks
 
 
 def random(*shape, seed=0, dtype="float32"):
@@ -96,20 +97,12 @@ def decode(layer, x, count, max_length=None):
 
 def chunks_are_one_pass(layer, x, tolerance):
     """Asserts that two rows that read chunks at positions of their own get the output at once."""
-    expected, length = layer(x, x, use_causal_mask=True).numpy(), x.shape[1]
-    cache, starts = layer.new_cache(2, length), np.zeros(2, "int32")
-    padded, rng = np.concatenate([x, np.full_like(x, 7)], axis=1), np.random.default_rng(0)
-    while np.any(starts < length):
-        # Of a chunk, each row has some positions, or none; what follows is padding.
-        counts = np.minimum(rng.integers(0, 6, 2), length - starts).astype("int32")
-        chunk = np.stack([padded[row, start : start + 5] for row, start in enumerate(starts)])
-        output, cache = layer.call_with_cache(
-            chunk, cache, tf.constant(starts), count=tf.constant(counts)
-        )
-        for row, (start, count) in enumerate(zip(starts, counts)):
-            wanted = expected[row, start : start + count]
-            np.testing.assert_allclose(output[row, :count], wanted, rtol=0, atol=tolerance)
-        starts += counts
+
+    def read(chunk, cache, position, count):
+        return layer.call_with_cache(chunk["x"], cache, position, count=count)
+
+    expected = np.asarray(layer(x, x, use_causal_mask=True))
+    read_in_chunks(read, layer.new_cache(2, x.shape[1]), {"x": x}, expected, 5, tolerance)
 
 
 def divergence_in_a_loop(p, q):

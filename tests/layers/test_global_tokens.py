@@ -59,7 +59,7 @@ def test_in_a_functional_model():
 
 
 def test_bad_arguments():
-    message = "RoutingHeads of assignment 'balanced' do not support global tokens"
+    message = "Cluster of assignment 'balanced' do not support global tokens"
     with pytest.raises(ValueError, match=message):
         attention([layers.FullHeads(1), layers.RoutingHeads(1, 2, 3, assignment="balanced")])
     with pytest.raises(ValueError, match="num_global_tokens must be a positive integer.*=0"):

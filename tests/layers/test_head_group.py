@@ -4,23 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import LocalHeads, LSHHeads, RoutingHeads
-from rt_keras.layers.head_group import copy_groups
+from rt_keras.layers import LSHHeads, RoutingHeads
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
-
-
-def test_copy_groups():
-    x = checks.random(1, 2, 9, 6, dtype="float64")
-    groups = [LocalHeads(2, 4, look_back=2), RoutingHeads(2, 3, 4, num_probes=2)]
-    for group in groups:
-        group(x, x, x)
-    copies = copy_groups(groups, "float64")
-    for group, copy in zip(groups, copies):
-        assert copy is not group and not copy.built
-        assert copy(x, x, x).dtype == "float64"
-        assert copy.kind == group.kind and copy.get_config()["name"] == group.get_config()["name"]
 
 
 @pytest.mark.parametrize(

@@ -54,25 +54,3 @@ def test_equation(causal):
         found = group(query, value, key, use_causal_mask=causal)
         expected = loop(group, query, key, value, equation, causal=causal, **sizes)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: FullHeads(1, 3, relative_positions="rotary"), "one of learned, .*'rotary'"),
-        (
-            lambda: LocalHeads(1, 4, relative_positions="sinusoidal"),
-            "needs a max_relative_distance",
-        ),
-        (
-            lambda: LocalHeads(
-                1, 4, max_relative_distance=2, grid=(2, 2), relative_positions="sinusoidal"
-            ),
-            "cannot be combined with grid",
-        ),
-        (lambda: FullHeads(1, memory_length=0), "memory_length must be a positive integer"),
-    ],
-)
-def test_bad_arguments(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

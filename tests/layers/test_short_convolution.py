@@ -1,5 +1,6 @@
 """The layer of short convolutions, and `conv_kernel_size` of attention and blocks."""
 
+import functools
 import re
 
 import keras
@@ -18,10 +19,8 @@ from rt_keras.layers import (
 )
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.short_convolution import ShortConvolution
-from rt_keras.layers.split_heads import Vectors, hand_out
 from rt_keras.ops.convolution import naive_convolution
 from tests.layers import checks
-from tests.layers.test_split_heads import rotated, seen_by_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
@@ -84,30 +83,19 @@ def test_equation(kernel_size, kind):
     ids=["shared", "grouped and rotary", "another sequence"],
 )
 def test_groups_get_convolved_vectors(groups, options, kind):
-    rotary = options.get("rotary")
-    layer = attention(groups, **options)
+    layer, plain = attention(groups, **options), attention(groups, **options, conv_kernel_size=None)
     y = checks.random(2, 5, WIDTH, seed=1, dtype="float64") if len(groups) == 1 else X
     query_mask, key_mask = checks.padding(2, LENGTH, "right"), checks.padding(2, y.shape[1], kind)
-    seen, _ = seen_by_groups(layer, X, y, query_mask=query_mask, value_mask=key_mask)
 
-    def vectors(role, inputs, mask):
-        dense = getattr(layer, f"{role}_dense")
-        flat = inputs @ dense.kernel.numpy() + dense.bias.numpy()
-        kernel = getattr(layer, f"{role}_convolution").kernel.numpy()
-        flat = convolved(flat, kernel, mask).reshape(*inputs.shape[:2], -1, DEPTH)
-        found = np.moveaxis(flat, 2, 1)
-        return rotated(found) if rotary and role != "value" else found
+    def equation(role, mask, x):
+        dense, kernel = (getattr(layer, f"{role}_{part}") for part in ("dense", "convolution"))
+        return tf.constant(convolved(dense(x).numpy(), kernel.kernel.numpy(), mask))
 
-    query = vectors("query", X, query_mask)
-    key, value = vectors("key", y, key_mask), vectors("value", y, key_mask)
-    expected = hand_out(layer.head_groups, Vectors(query, key, value))
-    for (group, found, _), (same, vectors, _) in zip(seen, expected, strict=True):
-        assert group is same
-        for a, b in zip(found, vectors, strict=True):
-            assert (a is None) == (b is None)
-            if a is not None:
-                # KerasHub computes the angles in float32.
-                np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 if rotary else 1e-11)
+    for role, mask in (("query", query_mask), ("key", key_mask), ("value", key_mask)):
+        setattr(plain, f"{role}_dense", functools.partial(equation, role, mask))
+    plain.output_dense.set_weights(layer.output_dense.get_weights())
+    found, expected = (x(X, y, query_mask=query_mask, value_mask=key_mask) for x in (layer, plain))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
 def test_training_starts_from_attention_without_convolutions():

@@ -141,7 +141,7 @@ def test_statistics_of_grouped_queries_count_each_key_once():
     [
         ([4], {"num_key_value_heads": 0}, "num_key_value_heads must be a positive integer"),
         ([4], {"num_key_value_heads": 3}, "must divide the 4 heads .*: num_key_value_heads=3"),
-        ([4, 1, 1], {"num_key_value_heads": 3}, "=3, 2 consecutive .* num_heads=1 of FullHeads"),
+        ([4, 1, 1], {"num_key_value_heads": 3}, "=3, 2 consecutive .* num_heads=1 of Everything"),
         ([4], {"rotary_embedding": "rope"}, "rotary_embedding must be a layer, .*='rope'"),
     ],
 )
@@ -152,12 +152,12 @@ def test_bad_rotary_positions_and_grouped_queries(groups, options, message):
 
 def test_queries_that_are_also_keys_are_not_grouped():
     shared, x = RoutingHeads(4, 3, 4, share_qk=True), checks.random(1, 4, 5, 6)
-    with pytest.raises(ValueError, match="=2, 2 consecutive .* RoutingHeads with share_qk=True"):
+    with pytest.raises(ValueError, match="=2, 2 consecutive .* with share_qk=True"):
         MultiHeadAttention([shared], num_key_value_heads=2)
     MultiHeadAttention([shared], num_key_value_heads=4)
     with pytest.raises(ValueError, match="equal it with share_qk=True. Received: 2 key"):
         shared(x, x[:, :2])
-    with pytest.raises(ValueError, match="must divide .*: 3 key/value heads for 4 heads of Full"):
+    with pytest.raises(ValueError, match="must divide .*: 3 key/value heads for 4 heads of Every"):
         FullHeads(4)(x, x[:, :3], x[:, :3])
 
 

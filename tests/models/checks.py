@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import LocalHeads, RoutingHeads
-from rt_keras.models import RoutingTransformerBackbone
+from rt_keras.layers.centroids import centroids_inside
+from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 from tests.layers.checks import largest_difference
 
 VOCABULARY = 20
@@ -42,24 +43,19 @@ def make_backbone(cls=RoutingTransformerBackbone, **changes):
     return as_if_trained(cls(**{**settings, **changes}))
 
 
+def make_lm(preprocessor=None, loss_chunk_size=None, **changes):
+    """A language model with the backbone of `make_backbone`."""
+    return RoutingTransformerCausalLM(make_backbone(**changes), preprocessor, loss_chunk_size)
+
+
 def as_if_trained(model, seed=0):
     """Adds noise to each weight, and to the load biases."""
     rng = np.random.default_rng(seed)
     for weight in model.trainable_variables:
         weight.assign(weight + 0.3 * rng.normal(size=weight.shape))
-    for heads in routing_heads(getattr(model, "backbone", model)):
-        load_bias = heads.centroids.load_bias
-        load_bias.assign(0.3 * rng.normal(size=load_bias.shape))
+    for centroids in centroids_inside(model):
+        centroids.load_bias.assign(0.3 * rng.normal(size=centroids.load_bias.shape))
     return model
-
-
-def routing_heads(backbone):
-    return [
-        group
-        for block in backbone.transformer_blocks
-        for group in block.attention.head_groups
-        if group.centroids is not None
-    ]
 
 
 def random_tokens(batch, length, seed=0):
@@ -86,8 +82,9 @@ def same(found, expected, tolerance=0.0):
 
 def check_backbone(backbone, x, tmp_path, **given):
     """A backbone has the given arguments; its config and its files make an equal one."""
-    expected = backbone(x)
-    assert all(np.all(np.isfinite(np.asarray(y, "float64"))) for y in tf.nest.flatten(expected))
+    for output in tf.nest.flatten(backbone(x)):
+        assert np.all(np.isfinite(np.asarray(output, "float64")))
+        assert output.dtype == backbone.compute_dtype and output.shape[-1] == backbone.hidden_dim
     assert {weight.dtype for weight in backbone.trainable_weights} == {backbone.variable_dtype}
     config = keras.saving.serialize_keras_object(backbone)
     for name, value in given.items():
@@ -117,7 +114,7 @@ def check_files(model, use, tmp_path, tolerance=0.0, cls=None):
 def check_fit(model, *data, epochs=2, **options):
     """Training lowers the loss, and moves every weight."""
     before = [np.array(weight) for weight in model.trainable_variables]
-    callbacks = [CentroidEMA()] if routing_heads(model.backbone) else []
+    callbacks = [CentroidEMA()] if centroids_inside(model) else []
     fit = {"epochs": epochs, "shuffle": False, "verbose": 0, "callbacks": callbacks}
     history = model.fit(*data, **fit, **options).history
     assert history["loss"][-1] < history["loss"][0]

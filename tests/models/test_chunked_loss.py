@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.layers import FullHeads
-from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.chunked_loss import losses_of_layer
 from tests.models import checks
 
@@ -16,11 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids"
 
 TOKENS, LABELS = checks.random_tokens(4, 9), checks.random_tokens(4, 9, seed=1)
 WEIGHTS = np.random.default_rng(2).uniform(size=[4, 9]).astype("float32")
-
-
-def make_model(loss_chunk_size=None, **changes):
-    backbone = checks.make_backbone(**{"num_layers": 1, **changes})
-    return RoutingTransformerCausalLM(backbone, loss_chunk_size=loss_chunk_size)
 
 
 def steps(model, metrics=None, loss=None):
@@ -48,7 +42,7 @@ def steps(model, metrics=None, loss=None):
 )
 def test_steps_equal_those_with_all_logits(changes):
     (expected, weights), (found, found_weights) = (
-        steps(make_model(size, **changes)) for size in (None, 7)
+        steps(checks.make_lm(None, size, num_layers=1, **changes)) for size in (None, 7)
     )
     tolerance = 3e-2 if "dtype" in changes else 1e-5
     for a, b in zip(found, expected):
@@ -92,7 +86,7 @@ def test_losses_are_those_of_the_layer_that_computes_the_logits(tied, with_lora,
 
 
 def test_float8_is_trained_with_all_logits():
-    model = make_model(loss_chunk_size=7, tie_embeddings=False)
+    model = checks.make_lm(loss_chunk_size=7, num_layers=1, tie_embeddings=False)
     model.output_dense.quantize("float8")
     model.compile(run_eagerly=True)
     assert np.isfinite(model.test_on_batch(checks.inputs(TOKENS), LABELS)[0])
@@ -106,7 +100,7 @@ def adapted():
     return rt_keras.adapt(keras_hub.models.GPT2CausalLM(backbone), [FullHeads(2)])
 
 
-@pytest.mark.parametrize("make", [make_model, lambda: make_model(7), adapted])
+@pytest.mark.parametrize("make", [checks.make_lm, lambda: checks.make_lm(None, 7), adapted])
 def test_labels_that_there_are_not_raise_as_in_keras(make):
     model, inputs, wrong = make(), checks.inputs(TOKENS, [9, 5, 9, 9]), LABELS.copy()
     wrong[1, 2] = -100
@@ -126,7 +120,7 @@ def test_labels_that_there_are_not_raise_as_in_keras(make):
 
 def test_a_wrong_size_is_refused():
     with pytest.raises(ValueError, match="loss_chunk_size must be a positive integer"):
-        make_model(loss_chunk_size=0)
+        checks.make_lm(loss_chunk_size=0)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +133,4 @@ def test_a_wrong_size_is_refused():
 )
 def test_losses_and_metrics_that_need_logits_are_refused(options, word):
     with pytest.raises(ValueError, match=word):
-        make_model(loss_chunk_size=7).compile("sgd", **options)
+        checks.make_lm(loss_chunk_size=7).compile("sgd", **options)

@@ -10,15 +10,9 @@ import tensorflow as tf
 import rt_keras
 from rt_keras import layers, models
 from rt_keras.layers.key_sets import FirstTokens, Window
+from tests.models.checks import as_if_trained
 
 LENGTHS, BEFORE, WIDTH = (9, 14), (5, 0), 20
-
-
-def move_weights(model):
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(weight + rng.normal(size=weight.shape) * 0.3)
-    return model
 
 
 def of_all_kinds():
@@ -31,13 +25,13 @@ def of_all_kinds():
     ]
     options = {"max_sequence_length": WIDTH, "shift_tokens": True, "conv_kernel_size": 3}
     backbone = models.RoutingTransformerBackbone(30, 2, 16, 32, groups, **options)
-    return move_weights(models.RoutingTransformerCausalLM(backbone))
+    return as_if_trained(models.RoutingTransformerCausalLM(backbone))
 
 
 def adapted():
     options = {"max_sequence_length": WIDTH, "hidden_dim": 16, "intermediate_dim": 16}
     backbone = keras_hub.models.GPT2Backbone(30, 2, 4, **options)
-    model = move_weights(keras_hub.models.GPT2CausalLM(backbone))
+    model = as_if_trained(keras_hub.models.GPT2CausalLM(backbone))
     return rt_keras.adapt(model, [layers.LocalHeads(2, block_size=4), layers.StridedHeads(2, 4)])
 
 
@@ -78,7 +72,7 @@ def test_prompts_are_continued_after_their_padding(make):
 
 def test_beam_searches_end_where_rows_without_padding_end():
     backbone = models.RoutingTransformerBackbone(30, 1, 8, 8, [layers.FullHeads(2)])
-    model = move_weights(models.RoutingTransformerCausalLM(backbone))
+    model = as_if_trained(models.RoutingTransformerCausalLM(backbone))
     model.compile(sampler="beam", jit_compile=False)
     given = {name: x[1:, :17] for name, x in prompts((0, 0)).items()}
     padded = {name: np.pad(x, [[0, 0], [3, 0]]) for name, x in given.items()}
@@ -97,7 +91,7 @@ def test_losses_of_intercepted_layers_count_positions_alike():
 
 
 def test_global_tokens_are_the_first_tokens():
-    backbone = move_weights(keras_hub.models.LlamaBackbone(30, 1, 4, 16, 16, 2))
+    backbone = as_if_trained(keras_hub.models.LlamaBackbone(30, 1, 4, 16, 16, 2))
     model = rt_keras.adapt(backbone, [layers.FullHeads(4)], num_global_tokens=2)
     mask = prompts((0, 0))["padding_mask"], prompts(BEFORE)["padding_mask"]
     expected, found = (np.asarray(model(prompts(x))) for x in ((0, 0), BEFORE))

@@ -91,15 +91,11 @@ LAYERS = {
 }
 
 
-def make_model(**changes):
-    return RoutingTransformerCausalLM(checks.make_backbone(head_groups=heads(), **changes))
-
-
 @pytest.mark.parametrize(
     "name", [x if x == "own" else pytest.param(x, marks=pytest.mark.slow) for x in LAYERS]
 )
 def test_a_language_model_trains_decodes_and_is_saved(name, tmp_path):
-    model = make_model(**LAYERS[name])
+    model = checks.make_lm(head_groups=heads(), **LAYERS[name])
     model.compile(keras.optimizers.Adam(1e-2), LOSS, run_eagerly=True)
     tokens = checks.random_tokens(2, 9)
     x = checks.inputs(tokens, lengths=[9, 6])
@@ -122,9 +118,11 @@ def test_a_layer_gets_the_padding_mask():
 
 
 def test_layers_of_float32_in_a_model_of_bfloat16():
-    changes = {**LAYERS["keras, post-norm"], "dtype": "mixed_bfloat16"}
+    changes = {**LAYERS["keras, post-norm"], "dtype": "mixed_bfloat16", "head_groups": heads()}
     for normalize_first in (True, False):
-        model = make_model(**{**changes, "normalize_first": normalize_first})
+        model = checks.make_lm(
+            head_groups=heads(), **{**changes, "normalize_first": normalize_first}
+        )
         tokens = checks.random_tokens(2, 9)
         output = model.backbone(checks.inputs(tokens))
         assert output.dtype == tf.bfloat16 == model.backbone.output.dtype

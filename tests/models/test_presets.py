@@ -2,7 +2,6 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras import models
 from tests.models import checks
 
 
@@ -15,8 +14,7 @@ from tests.models import checks
 def test_a_quantized_model_loads_back(tied, policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     try:
-        backbone = checks.make_backbone(num_layers=1, tie_embeddings=tied)
-        model = models.RoutingTransformerCausalLM(backbone)
+        model = checks.make_lm(num_layers=1, tie_embeddings=tied)
         inputs = checks.inputs(checks.random_tokens(1, 8))
         model.quantize("int8")
         expected = np.asarray(model(inputs))

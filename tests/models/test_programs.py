@@ -1,17 +1,15 @@
-import keras
 import numpy as np
 import pytest
 
 from rt_keras.layers import LocalHeads
-from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 from rt_keras.models.programs import make_once
+from tests.models import checks
 
 PROMPTS = {"token_ids": np.array([[3, 5, 0, 0]]), "padding_mask": np.array([[1, 1, 0, 0]])}
 
 
 def make_model():
-    keras.utils.set_random_seed(0)
-    model = RoutingTransformerCausalLM(RoutingTransformerBackbone(9, 1, 8, 8, [LocalHeads(1, 4)]))
+    model = checks.make_lm(num_layers=1, head_groups=[LocalHeads(1, 4)])
     model.compile(sampler="greedy", jit_compile=False)
     return model
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rt_keras.models.retrieval import contrastive
 from tests.conftest import made_once
-from tests.models import test_stateful, test_training
+from tests.models import checks, test_stateful, test_training
 from tests.models.retrieval import test_contrastive
 from tests.models.test_training import assert_equal
 from tests.processes import found_on_two_replicas
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*nothing upd
 REPLICAS = """
 import keras
 from rt_keras.layers.dropout import draw_seed
-from tests.models import test_stateful, test_training
+from tests.models import checks, test_stateful, test_training
 from tests.models.retrieval import test_contrastive
 
 def trained(module, **options):
@@ -48,7 +48,7 @@ losses = strategy.run(tf.function(lambda x: loss(*x)), [shares])
 found["shares"] = [x.numpy().tolist() for x in strategy.experimental_local_results(losses)]
 
 with strategy.scope():
-    model = test_stateful.make_model(loss_chunk_size=5, num_layers=1)
+    model = checks.make_lm(loss_chunk_size=5, num_layers=1)
     model = test_stateful.compiled(model, jit_compile=False)
 found["stateful"] = test_stateful.trained_rows(model, strategy)
 """
@@ -86,7 +86,7 @@ def test_seeds_differ(replicas):
 
 
 def test_the_rows_of_a_state_stay_on_their_replica_and_losses_are_those_of_all_logits(replicas):
-    model = test_stateful.compiled(test_stateful.make_model(num_layers=1), jit_compile=False)
+    model = test_stateful.compiled(checks.make_lm(num_layers=1), jit_compile=False)
     found, expected = replicas["stateful"], test_stateful.trained_rows(model, None)
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
     for a, b in zip(found["rows"], expected["rows"], strict=True):

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import FullHeads, GatedDeltaHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
-from rt_keras.models import RoutingTransformerCausalLM
+from rt_keras.layers.centroids import centroids_inside
 from rt_keras.models.stateful import cleared
 from tests.models import checks
 
@@ -12,12 +12,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids"
 
 TOKENS = checks.random_tokens(2, 40)
 OF_KEYS = LocalRoutingHeads(2, 4, 2, 4, routed_key="key")
-
-
-def make_model(loss_chunk_size=None, **changes):
-    return RoutingTransformerCausalLM(
-        checks.make_backbone(**changes), loss_chunk_size=loss_chunk_size
-    )
 
 
 def compiled(model, **options):
@@ -39,7 +33,7 @@ def read(model, state, chunks, **options):
 def test_rows_at_different_positions_equal_one_pass():
     heads = [*checks.groups(), GatedDeltaHeads(1, 4)]
     options = {"shift_tokens": True, "sinusoidal_positions": True, "conv_kernel_size": [4, None]}
-    model = make_model(head_groups=heads, key_dim=4, **options)
+    model = checks.make_lm(head_groups=heads, key_dim=4, **options)
     expected = model(checks.inputs(TOKENS))
     # The first row is padded at the end of the first chunk, so its position is smaller afterwards.
     first = checks.inputs(TOKENS[:, :16], [11, 16])
@@ -57,7 +51,7 @@ def test_rows_at_different_positions_equal_one_pass():
 
 @pytest.mark.slow
 def test_training_resumes_from_the_state():
-    model = compiled(make_model(conv_kernel_size=3, num_layers=1), run_eagerly=True)
+    model = compiled(checks.make_lm(conv_kernel_size=3, num_layers=1), run_eagerly=True)
     model.make_stateful(2)
     state, batches = model.new_state(2), []
     for number, starts in enumerate([[True, True], [False, False], [False, True]]):
@@ -79,7 +73,7 @@ def test_training_resumes_from_the_state():
     model.train_on_batch(batches[1], TOKENS[:, 8:16])
     assert kept["position"].numpy().tolist() == [32, 16]
     # Statistics of the centroids are collected.
-    assert np.any(checks.routing_heads(model.backbone)[0].centroids.member_counts)
+    assert np.any(centroids_inside(model)[0].member_counts)
     # A batch without "reset_states", such as a validation batch, does not use the state.
     model.test_on_batch(checks.inputs(TOKENS), TOKENS)
     assert kept["position"].numpy().tolist() == [32, 16]
@@ -104,17 +98,17 @@ def test_training_resumes_from_the_state():
 )
 def test_models_that_do_not_support_a_state(changes, message):
     with pytest.raises(ValueError, match=message):
-        make_model(**changes).new_state(2)
+        checks.make_lm(**changes).new_state(2)
 
 
 def test_bad_arguments():
-    model = make_model()
+    model = checks.make_lm()
     with pytest.raises(ValueError, match="batch must be a positive integer.*batch=0"):
         model.new_state(0)
     inputs = checks.inputs(TOKENS)
     with pytest.raises(ValueError, match="state has 3 rows but the inputs have 2"):
         model.call_with_state(inputs, model.new_state(3))
-    other = make_model(head_groups=checks.groups(max_relative_distance=None))
+    other = checks.make_lm(head_groups=checks.groups(max_relative_distance=None))
     with pytest.raises(ValueError, match="state does not belong to .*; use its new_state"):
         model.call_with_state(inputs, other.new_state(2))
     with pytest.raises(ValueError, match="need a call of make_stateful"):

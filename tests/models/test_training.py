@@ -8,7 +8,6 @@ from rt_keras import models
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.layers.centroids import centroids_inside
-from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.training import Training
 from tests.models import checks
@@ -24,7 +23,7 @@ NORM = 0.5
 
 def make_model(jit_compile=False, **options):
     """A model whose gradients are clipped at every step."""
-    model = RoutingTransformerCausalLM(checks.make_backbone(num_layers=1))
+    model = checks.make_lm(num_layers=1)
     model.compile(
         keras.optimizers.SGD(1.0, global_clipnorm=NORM),
         keras.losses.SparseCategoricalCrossentropy(
@@ -170,9 +169,9 @@ def test_parts_must_divide_the_batch():
 def test_every_dtype_fits_also_beside_the_float32_of_lora():
     weights, norms = None, []
     for dtype in ("float32", "bfloat16", "float16", "float64"):
-        backbone = checks.make_backbone(num_layers=1, dtype=dtype, head_groups=[LocalHeads(2, 4)])
-        backbone.token_embedding.enable_lora(2, b_initializer=keras.initializers.Ones())
-        model = RoutingTransformerCausalLM(backbone)
+        model = checks.make_lm(num_layers=1, dtype=dtype, head_groups=[LocalHeads(2, 4)])
+        embedding = model.backbone.token_embedding
+        embedding.enable_lora(2, b_initializer=keras.initializers.Ones())
         weights = weights or model.get_weights()
         model.set_weights(weights)
         model.compile("sgd", run_eagerly=True)

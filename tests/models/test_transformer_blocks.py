@@ -2,7 +2,7 @@ import warnings
 
 import pytest
 
-from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TransformerBlock
+from rt_keras.layers import FullHeads, LocalHeads, TransformerBlock
 from rt_keras.models import emulated_dtypes
 from rt_keras.models.transformer_blocks import BlockOptions, make_blocks
 from tests.models import checks
@@ -14,8 +14,8 @@ def test_blocks_have_the_given_options():
     options = BlockOptions(intermediate_dim=12, **chosen)
     blocks = make_blocks(options, given, "mixed_bfloat16", "layer")
     assert [block.name for block in blocks] == ["layer_0", "layer_1"]
-    kinds = [[type(group) for group in block.attention.head_groups] for block in blocks]
-    assert kinds == [[LocalHeads, RoutingHeads], [FullHeads]]
+    kinds = [[group.kind for group in block.attention.head_groups] for block in blocks]
+    assert kinds == [["Window", "Cluster of assignment 'nearest'"], ["Everything"]]
     # All options of blocks, with their defaults.
     config = TransformerBlock([LocalHeads(1, 4)], 12).get_config()
     defaults = BlockOptions(intermediate_dim=12).get_config()

@@ -102,12 +102,6 @@ def test_bad_options():
         RoutedBlocks(3, num_blocks=1, segment_size=8)
 
 
-def test_attention_that_is_not_causal_is_refused():
-    heads, (query, value, key) = make_heads(), make_inputs()
-    with pytest.raises(ValueError, match="use_causal_mask=True"):
-        heads(query, value, key)
-
-
 def test_the_first_tokens_are_not_the_first_queries():
     heads = Heads(2, [Window(4), FirstTokens(2), RoutedBlocks(**ALL)])
     assert heads.key_sets[2].num_first_tokens == 0

@@ -59,7 +59,7 @@ def test_only_chosen_layers_change(bert):
         [group.kind for group in block._self_attention_layer.head_groups]
         for block in adapted.transformer_layers
     ]
-    assert kinds == [["FullHeads"], ["LocalHeads", "RoutingHeads"]]
+    assert kinds == [["Everything"], ["Window", "Cluster of assignment 'nearest'"]]
     # Weights have the original paths, which determine their dtypes and layouts.
     paths = [weight.path for weight in adapted.weights]
     assert any("transformer_layer_1/self_attention" in path for path in paths)

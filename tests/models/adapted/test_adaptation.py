@@ -77,8 +77,8 @@ def test_it_is_printed_as_a_table():
     heads = [LocalHeads(2, block_size=8), FullHeads(2)]
     model = rt_keras.adapt(make_backbone("Llama"), heads, layers=[1])
     lines = [" ".join(line.split()) for line in repr(model.adaptation).splitlines()]
-    assert lines[2] == "0 4 FullHeads() 0 0 - 0 64 not among the chosen layers"
-    assert lines[3].startswith("1 2 LocalHeads(block_size=8) 16 0 0")
-    assert lines[4] == "2 FullHeads() 0 0 - - -"
+    assert lines[2] == "0 4 heads of Everything() 0 0 - 0 64 not among the chosen layers"
+    assert lines[3].startswith("1 2 heads of Window(block_size=8) 16 0 0")
+    assert lines[4] == "2 heads of Everything() 0 0 - - -"
     alike = rt_keras.adapt(make_backbone("Llama"), heads)
-    assert "\n0 to 1  2 LocalHeads" in repr(alike.adaptation)
+    assert "\n0 to 1  2 heads of Window" in repr(alike.adaptation)

@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads, StridedHeads
+from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads
+from rt_keras.layers.centroids import centroids_inside
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models import RoutingTransformerCausalLMPreprocessor as Preprocessor
 from rt_keras.models.causal_lm import causal_lm
@@ -14,34 +15,17 @@ from tests.models.checks import greedy
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
 
 
-def make_model(preprocessor=None, loss_chunk_size=None, **changes):
-    backbone = checks.make_backbone(**changes)
-    return RoutingTransformerCausalLM(backbone, preprocessor, loss_chunk_size)
-
-
-def mixed():
-    """Heads of every way to choose keys that decodes with a cache."""
-    relative = {"max_relative_distance": 3}
-    return [
-        LocalHeads(1, 4, **relative),
-        RoutingHeads(1, 3, 4, num_probes=2),
-        RoutingHeads(1, 3, 4, share_qk=True, **relative),
-        FullHeads(1, **relative),
-        StridedHeads(1, 3),
-    ]
-
-
 @pytest.fixture(scope="module")
 def model():
     """Works on token ids."""
-    return make_model()
+    return checks.make_lm()
 
 
 @pytest.fixture(scope="module")
 def text_model():
     """Works on strings."""
     preprocessor = Preprocessor(ByteTokenizer(), sequence_length=8)
-    model = make_model(preprocessor, loss_chunk_size=7, vocabulary_size=258, num_layers=1)
+    model = checks.make_lm(preprocessor, loss_chunk_size=7, vocabulary_size=258, num_layers=1)
     model.compile(sampler="greedy", run_eagerly=True)
     return model
 
@@ -53,7 +37,7 @@ def test_logits_are_those_of_the_tied_embedding(model):
     logits = model(inputs)
     assert logits.shape == (2, 9, checks.VOCABULARY)
     np.testing.assert_allclose(logits, expected, atol=1e-5)
-    assert make_model(dtype="mixed_bfloat16", num_layers=1)(inputs).dtype == "float32"
+    assert checks.make_lm(dtype="mixed_bfloat16", num_layers=1)(inputs).dtype == "float32"
 
 
 # Files.
@@ -73,7 +57,7 @@ def test_a_file_and_a_preset_keep_the_model(text_model, tmp_path):
 @pytest.fixture(scope="module")
 def writer():
     """A model of one block whose next token depends strongly on all preceding tokens."""
-    model = make_model(num_layers=1, hidden_dim=16)
+    model = checks.make_lm(num_layers=1, hidden_dim=16)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "relative_embeddings")):
             weight.assign(5 * weight)
@@ -102,7 +86,7 @@ def test_greedy_continuations_equal_recomputation(writer, prompts, continuations
     found = writer.generate(prompts, stop_token_ids=None)
     assert found["token_ids"].tolist() == continuations
     assert found["padding_mask"].all()
-    assert not checks.routing_heads(writer.backbone)[0].centroids.member_counts.numpy().any()
+    assert not centroids_inside(writer)[0].member_counts.numpy().any()
 
 
 def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):
@@ -156,7 +140,7 @@ def decoded(model, tokens, count):
     "changes", [pytest.param(x, marks=pytest.mark.slow if "block" not in x else ()) for x in CACHED]
 )
 def test_logits_of_one_position_at_a_time(changes):
-    model = make_model(**CACHED[changes], dtype="float64")
+    model = checks.make_lm(**CACHED[changes], dtype="float64")
     tokens = checks.random_tokens(2, 16)
     expected = model(checks.inputs(tokens))
     # Sines are computed in float32.
@@ -186,18 +170,6 @@ def test_samplers_get_the_same_logits_as_with_recomputation(writer, prompts, sam
         assert len(set(found[0])) > 3
 
 
-@pytest.mark.slow
-def test_other_heads_recompute_each_prefix(prompts):
-    heads = [RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True)]
-    model = make_model(head_groups=heads, dtype="float64", num_layers=1)
-    assert not model.cached_decoding
-    found = model.generate_step(prompts, sampler=checks.SAMPLERS["greedy"]())["token_ids"].numpy()
-    for row, n in enumerate((1, 3, 6)):
-        assert found[row].tolist() == greedy(model, prompts["token_ids"][row, :n], 9)
-    with pytest.raises(ValueError, match="depends on the whole sequence"):
-        model.new_cache(1, 9)
-
-
 @pytest.mark.parametrize(
     "mask, message",
     [
@@ -212,16 +184,16 @@ def test_prompts_that_cannot_be_continued(writer, mask, message):
 
 
 def test_more_tokens_than_positions(prompts):
-    full = make_model(head_groups=[FullHeads(1)])
+    full = checks.make_lm(head_groups=[FullHeads(1)])
     with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=13"):
         full.call_with_cache(tf.ones([2, 3], tf.int32), full.new_cache(2, 12), 11)
     with pytest.raises(ValueError, match="max_sequence_length=8 positions.*Received: length 9"):
-        make_model(max_sequence_length=8).generate(prompts, stop_token_ids=None)
+        checks.make_lm(max_sequence_length=8).generate(prompts, stop_token_ids=None)
 
 
 def test_empty_batches_and_sequences():
     options = {"shift_tokens": True, "num_layers": 1, "max_sequence_length": 8, "key_dim": 4}
-    model = make_model(head_groups=mixed(), **options)
+    model = checks.make_lm(**options)
     for shape in ((0, 5), (2, 0), (0, 0)):
         inputs = {name: np.ones(shape, "int32") for name in ("token_ids", "padding_mask")}
         assert model(inputs).shape == (*shape, checks.VOCABULARY)
@@ -231,7 +203,7 @@ def test_empty_batches_and_sequences():
 @pytest.mark.parametrize("bounded", [True, False])
 def test_long_prompts_are_read_in_chunks_if_the_heads_allow_it(monkeypatch, bounded):
     heads = [LocalRoutingHeads(1, 4, 3, 4), LocalHeads(1, 4) if bounded else FullHeads(1)]
-    model = make_model(head_groups=heads, shift_tokens=True, num_layers=1)
+    model = checks.make_lm(head_groups=heads, shift_tokens=True, num_layers=1)
     model.compile(sampler="greedy", run_eagerly=True)
     inputs = checks.inputs(checks.random_tokens(2, 16), [11, 14])
     expected = model.generate(inputs, stop_token_ids=None)

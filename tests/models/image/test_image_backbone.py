@@ -63,6 +63,4 @@ def test_config_and_files_make_an_equal_model(tmp_path):
     assert {name: x.shape[1:] for name, x in backbone.input.items()} == {
         name: x.shape[1:] for name, x in inputs.items()
     }
-    output = backbone(inputs)
-    assert output.shape == (3, 24, 8) and output.dtype == backbone.compute_dtype
     checks.check_backbone(backbone, inputs, tmp_path, **changes)

@@ -84,9 +84,6 @@ def test_config_and_files_make_an_equal_model(tmp_path):
         **checks.BLOCKS,
     }
     backbone, inputs = make_backbone(**changes), make_inputs(padding=3)
-    for side, output in backbone(inputs).items():
-        assert output.shape == (2, 8 if "decoder" in side else 16, 8)
-        assert output.dtype == backbone.compute_dtype
     checks.check_backbone(backbone, inputs, tmp_path, **changes)
 
 

@@ -81,7 +81,6 @@ def test_config_and_files_make_an_equal_model(tmp_path):
     given = {"frequency_masks": 1, "time_mask_width": 9, "sinusoidal_positions": True}
     given["dtype"] = dtype = "mixed_bfloat16"
     backbone, x = make_backbone(**given), inputs(18, [None, 7])
-    assert backbone(x).shape == (2, 5, 8) and backbone(x).dtype == backbone.compute_dtype
     assert backbone.output.shape == (None, None, 8)
     checks.check_backbone(backbone, x, tmp_path, **given, num_mel_bins=BINS)
     # Positions are added to the embedding.

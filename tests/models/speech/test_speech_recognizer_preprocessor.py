@@ -1,7 +1,5 @@
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.data import ByteTokenizer, WordPieceTokenizer
 from rt_keras.data.wav import encode_wav
@@ -19,18 +17,6 @@ def make(sequence_length=None, label_length=None, tokenizer=None):
 
 def noise(*shape):
     return RNG.integers(-(2**15), 2**15, shape) / np.float32(2**15)
-
-
-def tokens(text):
-    return [byte + 2 for byte in text.encode()]
-
-
-def same(found, expected):
-    tf.nest.map_structure(lambda x, y: close(x, np.asarray(y), 1e-5), found, expected)
-
-
-def floats(x):
-    return tf.nest.map_structure(lambda value: tf.cast(value, tf.float32), x)
 
 
 def test_strings_are_the_same_as_samples():
@@ -65,17 +51,6 @@ def test_an_empty_string_is_padding():
         assert x["features"].shape == (2, frames, 8)
         assert np.sum(x["padding_mask"], axis=1).tolist() == [0, 4]
         assert y.numpy().tolist() == [[0, 0], [99, 0]]
-
-
-def test_config_and_pipelines_give_the_same():
-    preprocessor = make(4, 5)
-    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(preprocessor))
-    assert type(copy) is Preprocessor and copy.get_config() == preprocessor.get_config()
-    sounds = [encode_wav(noise(count), 16_000) for count in (900, 640)]
-    expected = floats(preprocessor(sounds, ["a", "bcd"]))
-    same(floats(copy(sounds, ["a", "bcd"])), expected)
-    (found,) = tf.data.Dataset.from_tensors((sounds, ["a", "bcd"])).map(preprocessor)
-    same(floats(found), expected)
 
 
 def test_sounds_of_other_lengths_are_refused():
