@@ -7,7 +7,6 @@ options is for every week.
 import gc
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +15,7 @@ import rt_keras
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers.centroids import centroids_inside
 from tests.contract.kinds import BATCH, DEPTH, HEADS, LENGTH, layers, required
-from tests.contract.models import FEATURES, attention, forms, inputs, model_of, model_of_all
+from tests.contract.models import FEATURES, forms, inputs, model_of, model_of_all
 from tests.contract.ways import agree
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
@@ -107,26 +106,6 @@ def left_alone_by_fit(model):
     after = zip(before, model.trainable_variables)
     same = {variable.path for old, variable in after if np.all(old == variable)}
     return {path for path in same if not path.endswith("key/bias")}
-
-
-@pytest.mark.weekly
-def test_rotary_positions(name):
-    x = inputs()["x"]
-    for form, chosen in forms(name).items():
-        rotary = keras_hub.layers.RotaryEmbedding(dtype="float64")
-        layer = attention(name, chosen, "float64", rotary_embedding=rotary)
-        group = layer.head_groups[0]
-        if not layer.cached_decoding:
-            assert np.all(np.isfinite(layer(x, x, use_causal_mask=group.abilities.causal)))
-            continue
-        expected = layer(x, x, use_causal_mask=True)
-        output, cache = layer.prefill(x[:, :9], 7, LENGTH)
-        agree(output[:, :7], expected[:, :7], form)
-        for at in range(7, 12):
-            one = slice(at, at + 1)
-            output, cache = layer.call_with_cache(x[:, one], cache, at)
-            # Its angles are float32 in every precision.
-            agree(output, expected[:, one], f"{form}, step {at}", tolerance=1e-6)
 
 
 def test_adapted(name):

@@ -57,11 +57,3 @@ def test_dropout_only_in_training():
     np.testing.assert_array_equal(layer(x), layer(x, training=False))
     assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-3
     checks.trains_every_weight(layer, x, training=True)
-
-
-@pytest.mark.parametrize(
-    "options, message", [({"activation": "geglue"}, "geglue"), ({"dropout": 1.5}, "1.5")]
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        FeedForward(**{"intermediate_dim": 4, **options})

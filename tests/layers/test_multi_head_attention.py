@@ -140,14 +140,6 @@ def test_dropout_only_in_training_and_by_the_seed():
         assert checks.largest_difference(first, another) > 1e-3
 
 
-def test_no_keys():
-    query, value = checks.random(2, 5, 6), checks.random(2, 0, 6)
-    groups = [FullHeads(2), RoutingHeads(1, 2, 3, assignment="balanced")]
-    layer = MultiHeadAttention(groups, 4, bias_initializer="ones")
-    output = layer(query, value)
-    np.testing.assert_array_equal(output, np.ones([2, 5, 6]))
-
-
 @pytest.mark.slow
 def test_constraints_and_the_activity_regularizer_equal_those_of_keras():
     x = checks.random(2, 5, 6)

@@ -130,17 +130,6 @@ def test_decoding_equals_one_pass(groups, options, count):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 if "rotary" in options else 1e-12)
 
 
-def test_the_last_vectors_are_the_last_entry_of_the_cache():
-    layer, plain = attention(SHARED), attention(SHARED, conv_kernel_size=None)
-    assert len(plain.new_cache(2, 9)) == len(SHARED)
-    *caches, last = layer.new_cache(2, 9)
-    tf.nest.assert_same_structure(tuple(caches), plain.new_cache(2, 9))
-    shapes = {role: x.shape.as_list() for role, x in last.items()}
-    assert shapes == {"query": [2, 2, 12], "key": [2, 2, 8], "value": [2, 2, 12]}
-    with pytest.raises(ValueError, match="The cache has 3 entries but that of .* has 4. It must"):
-        layer.call_with_cache(X[:, :1], plain.new_cache(2, 9), 0)
-
-
 def test_no_cache_for_another_sequence():
     layer, plain = attention([FullHeads(2)]), attention([FullHeads(2)], conv_kernel_size=None)
     assert plain.cached_cross_attention and not layer.cached_cross_attention
@@ -163,18 +152,3 @@ def test_bad_kernel_sizes(value):
         TransformerBlock([FullHeads(2)], 8, conv_kernel_size=value)
     with pytest.raises(ValueError, match="kernel_size must be an integer of at least 2"):
         ShortConvolution(value)
-
-
-# Blocks.
-
-
-def test_blocks_convolve_self_attention():
-    x, encoded = checks.random(2, LENGTH, 8), checks.random(2, 5, 8, seed=1)
-    block = TransformerBlock([LocalHeads(2, 3)], 8, [FullHeads(2)], conv_kernel_size=3)
-    expected = block(x, use_causal_mask=True, encoder_outputs=encoded)
-    for role in ("query", "key", "value"):
-        randomize(getattr(block.attention, f"{role}_convolution"))
-    changed = block(x, use_causal_mask=True, encoder_outputs=encoded)
-    assert checks.largest_difference(changed, expected) > 1e-2
-    assert block.attention.conv_kernel_size == 3
-    assert block.cross_attention.conv_kernel_size is None

@@ -91,7 +91,6 @@ def test_masks():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"head_groups": []}, "head_groups must be a list of at least one"),
         ({"intermediate_dim": 0}, "intermediate_dim must be a positive integer"),
         ({"activation": "nothing"}, "nothing"),
         (

@@ -27,6 +27,7 @@ def test_blocks_have_the_given_options():
             "intermediate_dim": 12,
             "conv_kernel_size": size,
         }.items() <= config.items()
+        assert block.attention.conv_kernel_size == size
         assert block.compute_dtype == "bfloat16"
         assert all(group.compute_dtype == "bfloat16" for group in block.attention.head_groups)
 

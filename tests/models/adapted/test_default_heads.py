@@ -90,16 +90,6 @@ def test_an_encoder_has_improved_clustered_attention(bert):
     assert np.abs(outputs_of(few, inputs) - expected).max() > 1e-5
 
 
-def test_padding_does_not_change_an_encoder(bert):
-    adapted = rt_keras.adapt(bert, keys=4)
-    inputs = make_inputs(bert, 24, padded=5)
-    alone = {name: x[1:, :19] for name, x in inputs.items()}
-    found = outputs_of(adapted, inputs)[24:]
-    np.testing.assert_allclose(found, outputs_of(adapted, alone), atol=1e-5)
-    inputs["token_ids"][1, 19:] = 7
-    np.testing.assert_allclose(outputs_of(adapted, inputs)[24:], found, atol=1e-6)
-
-
 def test_bad_budgets(bert, llama):
     for keys in (0, 2.0, True):
         with pytest.raises(ValueError, match=f"keys must be a positive integer.*keys={keys}"):

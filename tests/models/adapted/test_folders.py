@@ -149,12 +149,6 @@ def test_what_transformers_or_kerashub_lack_is_not_exported(family, options, mes
         rt_keras.adapt(original, HEADS).export_to_transformers(tmp_path)
 
 
-def test_models_without_a_head_are_backbones(tmp_path):
-    write_llama(tmp_path, without=["tokenizer.json"], architectures=["LlamaModel"])
-    adapted = rt_keras.adapt(tmp_path, HEADS)
-    assert type(adapted).__name__ == "AdaptedLlama3Backbone"
-
-
 @pytest.mark.slow
 def test_presets_of_kerashub_are_loaded(tmp_path):
     backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)

@@ -32,13 +32,6 @@ def check_same(loaded, expected):
     np.testing.assert_array_equal(loaded(inputs_of(loaded)), expected(inputs_of(expected)))
 
 
-def test_presets_are_loaded(adapted, tmp_path):
-    adapted.save_to_preset(tmp_path)
-    check_same(keras_hub.models.CausalLM.from_preset(str(tmp_path)), adapted)
-    tokenizer = keras_hub.tokenizers.Tokenizer.from_preset(str(tmp_path))
-    assert type(tokenizer) is type(adapted.preprocessor.tokenizer)
-
-
 def test_preprocessors_that_are_set_later_are_saved_whole(tmp_path):
     folder = write_llama(tmp_path / "llama")
     original = keras_hub.models.CausalLM.from_preset(str(folder))

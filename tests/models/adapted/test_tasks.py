@@ -171,17 +171,3 @@ def test_a_graph_has_no_searches():
     task.compile(sampler=keras_hub.samplers.BeamSampler(num_beams=2))
     with pytest.raises(ValueError, match="chooses one token at a time.*Received: BeamSampler"):
         task.generate_step(make_prompts(task)[0])
-
-
-@pytest.mark.slow
-def test_a_row_that_has_ended_changes_no_other():
-    task = rt_keras.adapt(make_task("Llama"), [FullHeads(4)])
-    task.compile(sampler="greedy", jit_compile=False)
-    inputs, _ = make_prompts(task)
-    # The long row finishes long before the short one.
-    inputs["padding_mask"][0] = np.arange(LENGTH) < LENGTH - 1
-    together = task.generate(inputs, stop_token_ids=None)["token_ids"]
-    for row in range(2):
-        alone = {name: x[row : row + 1] for name, x in inputs.items()}
-        found = task.generate(alone, stop_token_ids=None)["token_ids"]
-        np.testing.assert_array_equal(together[row : row + 1], found)

@@ -52,7 +52,6 @@ def test_the_last_block_is_normalized_last_after_it_or_in_it():
         ({"head_groups": [[LocalHeads(1, 4)]] * 3}, "of the 2 blocks. Received: 3 lists"),
         ({"head_groups": [LocalHeads(3, 4)]}, "The 3 heads must divide the 8 features"),
         ({"num_layers": 0}, "num_layers must be a positive integer. Received: num_layers=0"),
-        ({"activation": "gegelu"}, "gegelu"),
     ],
 )
 def test_bad_arguments(changes, message):

@@ -33,20 +33,6 @@ def random_inputs(batch=2, classes=None, seed=1):
     return inputs
 
 
-@pytest.fixture(scope="module")
-def backbone():
-    return make_backbone(num_classes=CLASSES)
-
-
-def test_values_are_those_of_the_layers_in_turn():
-    backbone = make_backbone(dtype="float64")
-    inputs = random_inputs()
-    x = backbone.embedding(inputs["images"])
-    for block in backbone.transformer_blocks:
-        x = block(x, use_causal_mask=True)
-    np.testing.assert_allclose(backbone(inputs), backbone.layer_norm(x), rtol=0, atol=1e-9)
-
-
 @pytest.mark.slow
 def test_config_and_files_make_an_equal_model(tmp_path):
     changes = {

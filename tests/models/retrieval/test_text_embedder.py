@@ -56,8 +56,6 @@ def test_texts_are_packed_and_truncated(tokenizer):
         assert found["token_ids"][0].numpy().tolist()[1 : len(tokens) + 2] == [*tokens, end]
         assert int(np.sum(found["padding_mask"][0])) == len(tokens) + 2
     assert set(found) == {"token_ids", "padding_mask"}
-    same = type(preprocessor).from_config(preprocessor.get_config())
-    assert (same.sequence_length, same.truncate) == (6, "round_robin")
 
 
 def test_pairs_of_texts_share_a_sequence():
