@@ -9,11 +9,17 @@ from keras.src.testing.test_case import TestCase as OfKeras
 
 from rt_keras import layers, models
 from rt_keras.data import ByteTokenizer
+from tests.models.checks import make_lm
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing updates")
 X = np.random.default_rng(0).normal(size=(2, 12, 8)).astype("float32")
 TOKENS = {name: np.ones([2, 8], "int32") for name in ("token_ids", "padding_mask")}
-SIZES = {"vocabulary_size": 258, "num_layers": 2, "hidden_dim": 16, "intermediate_dim": 32}
+
+
+@pytest.fixture
+def lm():
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 32)
+    return make_lm(preprocessor, vocabulary_size=258)
 
 
 @pytest.mark.slow
@@ -42,22 +48,12 @@ def test_layer(layer, arguments):
     )
 
 
-def groups(*more):
-    return [layers.LocalHeads(2, block_size=4), *more]
+def test_shapes_of_arrays(lm):
+    assert lm.backbone.compute_output_spec(TOKENS).shape == (2, 8, 8)
 
 
-def model():
-    backbone = models.RoutingTransformerBackbone(**SIZES, head_groups=groups())
-    preprocessor = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), 32)
-    return models.RoutingTransformerCausalLM(backbone, preprocessor)
-
-
-def test_shapes_of_arrays():
-    assert model().backbone.compute_output_spec(TOKENS).shape == (2, 8, 16)
-
-
-def test_scores():
-    lm, seen = model(), []
+def test_scores(lm):
+    seen = []
     logits = lm.score(**TOKENS)
     np.testing.assert_allclose(lm(TOKENS), logits, atol=1e-6)
 
@@ -75,8 +71,8 @@ def test_scores():
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
-def test_generate_calls_a_changed_call_with_cache():
-    lm, prompts = model(), ["airplane at airport", "airplane"]
+def test_generate_calls_a_changed_call_with_cache(lm):
+    prompts = ["airplane at airport", "airplane"]
     call, end = lm.call_with_cache, lm.preprocessor.tokenizer.end_token_id
 
     def ending(*args, **kwargs):

@@ -5,29 +5,24 @@ import pytest
 
 from rt_keras import models
 from rt_keras.data import ByteTokenizer
-from rt_keras.layers import LocalHeads, RoutingHeads
+from rt_keras.layers import RoutingHeads
 from rt_keras.models.streaming import TextChunks, stream
+from tests.models.checks import make_lm
+
+PREPROCESSOR = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=64)
+
+
+def make_model(**changes):
+    return make_lm(PREPROCESSOR, vocabulary_size=258, num_layers=1, **changes)
 
 
 @pytest.fixture(scope="module")
 def model():
-    keras.utils.set_random_seed(1)
-    tokenizer = ByteTokenizer()
-    groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4)]
-    backbone = models.RoutingTransformerBackbone(tokenizer.vocabulary_size(), 1, 8, 8, groups)
-    # Uneven probabilities, so that each token has a few likely successors.
-    for weight in backbone.trainable_weights:
-        weight.assign(weight * 3.0)
-    preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=64)
-    return models.RoutingTransformerCausalLM(backbone, preprocessor)
+    return make_model()
 
 
-def test_heads_that_decode_without_a_cache_stream_what_they_generate(model):
-    groups = [RoutingHeads(1, 2, 4, assignment="balanced")]
-    backbone = models.RoutingTransformerBackbone(258, 1, 8, 8, groups)
-    for weight in backbone.trainable_weights:
-        weight.assign(weight * 3.0)
-    uncached = models.RoutingTransformerCausalLM(backbone, model.preprocessor)
+def test_heads_that_decode_without_a_cache_stream_what_they_generate():
+    uncached = make_model(head_groups=[RoutingHeads(1, 2, 4, assignment="balanced")])
     uncached.compile(sampler="greedy", run_eagerly=True)
     options = {"max_length": 9, "stop_token_ids": None}
     assert "".join(stream(uncached, "ab", **options)) == uncached.generate("ab", **options)
