@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, size, sizes, smaller
-from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize
+from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize, naive_shared
 from rt_keras.ops.nearest.assign import logit_bound, normalize, prepare
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.slices import (
@@ -37,28 +37,16 @@ def naive_balanced_attention(query, key, value, centroids, **options):
 
 
 def naive_cluster_attention(
-    query,
-    key,
-    value,
-    score,
-    *,
-    window_size,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
+    query, key, value, score, *, window_size, causal=False, relative_embeddings=None, **masks
 ):
     """Attention inside clusters, whose members have the highest scores.
 
     `score` is a function of queries or keys, which returns `[batch, heads, clusters, length]`.
     """
-    if key is None:
-        key, key_mask = query, query_mask if key_mask is None else key_mask
-    query_members = naive_members(score(query), query_mask, window_size)
-    key_members = naive_members(score(key), key_mask, window_size)
-    visible = naive_mask(
-        query.shape[2], key.shape[2], causal=causal, query_mask=query_mask, key_mask=key_mask
-    )
+    key, masks = naive_shared(query, key, **masks)
+    query_members = naive_members(score(query), masks["query_mask"], window_size)
+    key_members = naive_members(score(key), masks["key_mask"], window_size)
+    visible = naive_mask(query.shape[2], key.shape[2], causal=causal, **masks)
     query, key = naive_normalize(query), naive_normalize(key)
     total = 0
     for c in range(query_members.shape[2]):

@@ -15,7 +15,13 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.caches import like, where_counted
 from rt_keras.ops.local.cached import add_position, keys_in_view, local_cache
-from rt_keras.ops.naive import naive_logits, naive_mask, naive_normalize, naive_softmax
+from rt_keras.ops.naive import (
+    naive_logits,
+    naive_mask,
+    naive_normalize,
+    naive_shared,
+    naive_softmax,
+)
 from rt_keras.ops.nearest.assign import nearest_centroid, normalize, prepare
 from rt_keras.ops.nearest.attention import naive_clusters
 from rt_keras.ops.slices import HeadInputs, over_heads
@@ -27,19 +33,10 @@ NAMES = ("output", "logsumexp")
 
 
 def naive_causal_clustered_attention(
-    query,
-    key,
-    value,
-    centroids,
-    *,
-    block_size,
-    load_bias=None,
-    query_mask=None,
-    key_mask=None,
+    query, key, value, centroids, *, block_size, load_bias=None, **masks
 ):
     """The equation of `causal_clustered_attention`: to other blocks, centroids are the queries."""
-    if key is None:
-        key, key_mask = query, query_mask if key_mask is None else key_mask
+    key, masks = naive_shared(query, key, **masks)
     heads, length = query.shape[1:3]
     clusters = naive_clusters(query, centroids, load_bias)[..., 0]
     stand_ins = centroids[np.arange(heads)[:, None], clusters]
@@ -48,8 +45,7 @@ def naive_causal_clustered_attention(
     logits = np.where(
         block[:, None] == block, naive_logits(query, key), naive_logits(stand_ins, key)
     )
-    masks = {"causal": True, "query_mask": query_mask, "key_mask": key_mask}
-    return naive_softmax(logits, naive_mask(length, length, **masks)) @ value
+    return naive_softmax(logits, naive_mask(length, length, causal=True, **masks)) @ value
 
 
 def causal_clustered_attention(

@@ -17,7 +17,7 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.hamming import hamming_groups, sums_of_groups
-from rt_keras.ops.naive import naive_logits, naive_mask, naive_softmax
+from rt_keras.ops.naive import naive_logits, naive_mask, naive_shared, naive_softmax
 from rt_keras.ops.nearest.assign import sort_by_cluster
 from rt_keras.ops.slices import over_heads
 
@@ -28,29 +28,18 @@ PART_SIZE = 8
 
 
 def naive_clustered_attention(
-    query,
-    key,
-    value,
-    *,
-    groups,
-    num_clusters,
-    top_k=None,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
+    query, key, value, *, groups, num_clusters, top_k=None, causal=False, **masks
 ):
     """The equation of `clustered_attention`, given the groups: their means attend."""
-    if key is None:
-        key, key_mask = query, query_mask if key_mask is None else key_mask
-    queries, keys = query.shape[2], key.shape[2]
-    visible = naive_mask(queries, keys, causal=causal, query_mask=query_mask, key_mask=key_mask)
+    key, masks = naive_shared(query, key, **masks)
+    visible = naive_mask(query.shape[2], key.shape[2], causal=causal, **masks)
     # [batch, heads, queries, clusters]
     members = groups[..., None] == np.arange(num_clusters)
-    if query_mask is not None:
-        members &= np.asarray(query_mask, bool)[:, None, :, None]
+    if masks["query_mask"] is not None:
+        members &= np.asarray(masks["query_mask"], bool)[:, None, :, None]
     counts = np.maximum(members.sum(axis=2), 1)[..., None]
     means = np.einsum("bhic,bhid->bhcd", members, query) / counts
-    real = naive_mask(num_clusters, keys, key_mask=key_mask)
+    real = naive_mask(num_clusters, key.shape[2], key_mask=masks["key_mask"])
     weights = naive_softmax(naive_logits(means, key), real)  # [batch, heads, clusters, keys]
     best = np.argsort(np.argsort(-weights, axis=-1, kind="stable")) < (top_k or 0)
     weights, best = (np.einsum("bhic,bhcj->bhij", members, x) for x in (weights, best & real))

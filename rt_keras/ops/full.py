@@ -109,7 +109,7 @@ def full_attention(
     num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, size(key, 2))
 
     def attend_block(block, whole):
-        attended = _attend_block(**block, **whole, causal=causal, dropout=dropout)
+        attended = _attend_block(block, whole, causal, dropout)
         return attended if return_logsumexp else attended[0]
 
     blocks = {"query": query}
@@ -130,7 +130,7 @@ def full_attention(
         "key": repeat_heads(key, heads),
         "value": repeat_heads(value, heads),
         "key_mask": None if key_mask is None else tf.cast(key_mask, tf.bool),
-        "key_documents": documents,
+        "documents": documents,
         "relative_embeddings": relative_embeddings,
     }
     whole = {name: tf.convert_to_tensor(x) for name, x in whole.items() if x is not None}
@@ -154,39 +154,26 @@ def _blocks_of_queries(batch, heads, length, keys):
     return max(1, ceil_div(length, block_size)), block_size
 
 
-def _attend_block(
-    query,
-    key,
-    value,
-    start,
-    *,
-    causal,
-    dropout,
-    seed=None,
-    query_mask=None,
-    key_mask=None,
-    attention_mask=None,
-    documents=None,
-    key_documents=None,
-    relative_embeddings=None,
-):
-    """Computes the attention of a block of queries from `start` on to all keys; see `attend`."""
-    keys, bias = size(key, 2), None
+def _attend_block(block, whole, causal, dropout):
+    """Computes the attention of a block of queries from "start" on to all keys; see `attend`."""
+    query, start, keys, bias = block["query"], block["start"], size(whole["key"], 2), None
     allowed = tf.ones([1, 1, 1, 1], tf.bool)  # broadcastable to [batch, heads, block_size, keys]
     if causal:
         key_positions, query_positions = _positions(query, keys, start)
         allowed = (key_positions <= query_positions[:, None])[None, None]
-    if key_mask is not None:
-        allowed &= key_mask[:, None, None]
-    if query_mask is not None:
-        allowed &= query_mask[..., None]
-    if attention_mask is not None:
-        allowed &= attention_mask
-    if documents is not None:
-        allowed &= documents[..., None] == key_documents[:, None, None]
-    if relative_embeddings is not None:
-        bias = window_bias(query[:, :, None], relative_embeddings, keys, start)[:, :, 0]
-    return attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=seed)
+    if "key_mask" in whole:
+        allowed &= whole["key_mask"][:, None, None]
+    if "query_mask" in block:
+        allowed &= block["query_mask"][..., None]
+    if "attention_mask" in block:
+        allowed &= block["attention_mask"]
+    if "documents" in block:
+        allowed &= block["documents"][..., None] == whole["documents"][:, None, None]
+    if "relative_embeddings" in whole:
+        table = whole["relative_embeddings"]
+        bias = window_bias(query[:, :, None], table, keys, start)[:, :, 0]
+    options = {"bias": bias, "dropout": dropout, "seed": block.get("seed")}
+    return attend(query, whole["key"], whole["value"], allowed, **options)
 
 
 def _positions(query, keys, start):

@@ -61,6 +61,13 @@ def naive_mask(queries, keys, *, causal=False, query_mask=None, key_mask=None):
     return visible
 
 
+def naive_shared(query, key, query_mask=None, key_mask=None):
+    """The keys and the masks by name, of queries that are keys if `key` is None."""
+    if key is None:
+        key, key_mask = query, query_mask if key_mask is None else key_mask
+    return key, {"query_mask": query_mask, "key_mask": key_mask}
+
+
 def naive_normalize(x):
     """Normalizes each vector to mean 0 and variance 1; see `rt_keras.ops.normalize`."""
     centered = x - x.mean(axis=-1, keepdims=True)

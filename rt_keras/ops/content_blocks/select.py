@@ -148,7 +148,7 @@ def select_blocks(query, blocks, reach, options):
         }
 
     def choose_blocks(part):
-        block, score, bias = choose(**part, options=options)
+        block, score, bias = choose(part, options)
         keys = tf.gather(part["counts"], block, batch_dims=1)
         return block, tf.where(score > MASKED / 2, keys, 0), bias
 
@@ -186,41 +186,29 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
     return tf.nest.map_structure(lambda x: x[:, :, :length], results)
 
 
-def _best(query, before, after, numbers, counts, mean, variance, *, options, first=None):
+def _best(part, options):
     """Returns the best of all blocks, their scores, and the bias of their logits."""
     # [batch, key_heads, length, queries, blocks]
-    score = _scores(query, mean, variance, options.deviation_weight)
-    usable = _within_reach(numbers, before, after, first) & (counts[:, None, None, None] > 0)
+    score = _scores(part["query"], part["mean"], part["variance"], options.deviation_weight)
+    usable = _within_reach(part["numbers"], part) & (part["counts"][:, None, None, None] > 0)
     return _largest(_masked(score, usable), options.num_blocks)
 
 
-def _best_of_nodes(
-    query,
-    before,
-    after,
-    numbers,
-    counts,
-    mean,
-    variance,
-    node_mean,
-    node_variance,
-    *,
-    options,
-    first=None,
-):
+def _best_of_nodes(part, options):
     """Returns the best blocks of the best nodes, their scores, and the bias of their logits.
 
-    `mean` and `variance` are those of the blocks of each node,
+    "mean" and "variance" are those of the blocks of each node,
     `[batch * key_heads * nodes, NODE_SIZE * depth]`.
     """
+    query, node_mean = part["query"], part["node_mean"]
     batch, key_heads, length, queries, depth = sizes(query)
     nodes = size(node_mean, 2)
     # [batch, key_heads, length, queries, nodes]
-    score = _scores(query, node_mean, node_variance, options.deviation_weight)
-    counts = tf.reshape(counts, [batch * nodes, NODE_SIZE])
+    score = _scores(query, node_mean, part["node_variance"], options.deviation_weight)
+    counts = tf.reshape(part["counts"], [batch * nodes, NODE_SIZE])
     has_keys = tf.reduce_any(tf.reshape(counts, [batch, 1, 1, 1, nodes, NODE_SIZE]) > 0, axis=-1)
     # Windows begin where segments begin, and so where nodes begin.
-    usable = _within_reach(numbers[:, ::NODE_SIZE], before, after, first) & has_keys
+    usable = _within_reach(part["numbers"][:, ::NODE_SIZE], part) & has_keys
     # [batch, key_heads, length, queries, num_nodes]
     node, score, node_bias = _largest(_masked(score, usable), options.num_nodes)
     sequence = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1])
@@ -241,7 +229,7 @@ def _best_of_nodes(
     score = over_queries(
         scores_in_nodes,
         {"query": query, "row": node + sequence * nodes},
-        {"mean": mean, "variance": variance},
+        {"mean": part["mean"], "variance": part["variance"]},
         2 * key_heads * queries * blocks[4] * depth,
         GATHERED_AT_ONCE,
         query.dtype,
@@ -295,13 +283,13 @@ def with_deviation(products, summaries, query, deviation_weight):
     return score
 
 
-def _within_reach(numbers, before, after, first):
+def _within_reach(numbers, reach):
     """Returns a mask of the blocks, int `[batch or 1, blocks]`, that each query may select."""
     numbers = numbers[:, None, None, None]
-    usable = numbers < before[..., None, None]
-    if first is not None:
-        usable &= numbers >= first[..., None, None]
-    return usable | (numbers >= after[..., None, None])
+    usable = numbers < reach["before"][..., None, None]
+    if "first" in reach:
+        usable &= numbers >= reach["first"][..., None, None]
+    return usable | (numbers >= reach["after"][..., None, None])
 
 
 def _masked(score, usable):

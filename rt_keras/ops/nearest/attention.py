@@ -16,7 +16,7 @@ from rt_keras.ops.blocks import (
     size,
     with_a_position,
 )
-from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize
+from rt_keras.ops.naive import naive_attention, naive_mask, naive_normalize, naive_shared
 from rt_keras.ops.nearest.assign import Assignment, shifts_keys
 from rt_keras.ops.nearest.separate import attend_separate, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest.shared import Options, attend_shared, block_size_of
@@ -38,23 +38,21 @@ def naive_nearest_attention(
     load_bias=None,
     scale=None,
     use_query_key_norm=True,
-    query_mask=None,
-    key_mask=None,
     relative_embeddings=None,
+    **masks,
 ):
     """The equation of `nearest_attention`: find the clusters, see the nearest members, attend."""
     length, shift = query.shape[2], int(routed_key == "previous_query")
-    if key is None:
-        key, key_mask = query, query_mask if key_mask is None else key_mask
+    key, masks = naive_shared(query, key, **masks)
     query_clusters = naive_clusters(query, centroids, load_bias)[..., :num_probes]
     key_clusters = naive_clusters(key, centroids, load_bias)[..., 0]
-    padding = query_mask if shift else key_mask
+    padding = masks["query_mask" if shift else "key_mask"]
     if padding is not None:
         key_clusters = np.where(padding[:, None], key_clusters, -1)
     local = None if block_size is None else (block_size, look_back)
     clusters = query_clusters, key_clusters
     visible = naive_nearest_keys(*clusters, window_size, causal, shift, local)
-    visible &= naive_mask(length, length, query_mask=query_mask, key_mask=key_mask)
+    visible &= naive_mask(length, length, **masks)
     if use_query_key_norm:
         query, key = naive_normalize(query), naive_normalize(key)
     if scale is not None:
