@@ -208,13 +208,21 @@ def _attend(
     query, key, value, groups, key_mask=None, seed=None, *, num_clusters, top_k, causal, dropout
 ):
     """Computes clustered attention of some heads."""
-    bias = _bias_of_keys(key, key_mask)
+    bias = tf.zeros([size(key, 0), size(key, 2)], accumulation_dtype(key.dtype))
+    if key_mask is not None:
+        bias = tf.where(tf.cast(key_mask, tf.bool), bias, MASKED)
     seeds = tf.random.split(seed, 2) if dropout else (None, None)
     query *= query.shape[-1] ** -0.5
-    means = _means(query, groups, num_clusters)  # [batch, heads, groups, depth]
+    sums, counts = sums_of_groups(
+        tf.cast(query, accumulation_dtype(query.dtype)), groups, num_clusters
+    )
+    # [batch, heads, groups, depth]; 0 if a group is empty
+    means = tf.cast(sums / tf.maximum(counts, 1), query.dtype)
     logits = _logits(key, means, bias)  # [batch, heads, keys, groups]
     if top_k is None:
-        return _at_queries(_sums(logits, value, dropout, seeds[0])[0], groups)
+        output, _ = _sums(logits, value, dropout, seeds[0])
+        # Padding, which is after all groups, gets 0.
+        return tf.gather(pad_axis(output, 2, 0, 1), groups, batch_dims=2)
     best = _best(logits, top_k)  # [batch, heads, groups, top_k]
     keys = GroupKeys(
         tf.gather(key, best, batch_dims=2),
@@ -302,24 +310,6 @@ def _at_best(x, best):
     batch, heads, keys, groups = (size(x, i) for i in range(4))
     flat = tf.reshape(x, [batch, heads, keys * groups])
     return tf.gather(flat, best * groups + tf.range(groups)[:, None], batch_dims=2)
-
-
-def _bias_of_keys(key, key_mask):
-    """Returns the bias of each key's logits, `[batch, keys]`: `MASKED` for padding, else 0."""
-    bias = tf.zeros([size(key, 0), size(key, 2)], accumulation_dtype(key.dtype))
-    return bias if key_mask is None else tf.where(tf.cast(key_mask, tf.bool), bias, MASKED)
-
-
-def _means(query, groups, num_clusters):
-    """Computes the mean query of each group, `[batch, heads, groups, depth]`; 0 if it is empty."""
-    wide = tf.cast(query, accumulation_dtype(query.dtype))
-    sums, counts = sums_of_groups(wide, groups, num_clusters)
-    return tf.cast(sums / tf.maximum(counts, 1), query.dtype)
-
-
-def _at_queries(x, groups):
-    """Gathers each query's group from `[batch, heads, groups, depth]`; 0 for padding."""
-    return tf.gather(pad_axis(x, 2, 0, 1), groups, batch_dims=2)
 
 
 def _attend_in_groups(query, keys, groups, num_clusters, dropout, seed):

@@ -19,7 +19,7 @@ from rt_keras.ops.attend import (
     where_all,
     without_padding,
 )
-from rt_keras.ops.blocks import ceil_div, larger, pad_axis, size, sizes
+from rt_keras.ops.blocks import ceil_div, flatten_blocks, larger, pad_axis, size, sizes
 
 # Number of positions of a tile, and of their logits.
 TILE_SIZE, LOGITS_OF_TILE = 128, 2**23
@@ -66,27 +66,8 @@ class Spans(NamedTuple):
             end = tf.minimum(end, last + 1)
         return tf.maximum(start, 0), tf.minimum(end, keys)
 
-    def masks(self, queries, keys, is_one_block):
-        """Returns which keys queries see by their positions, a list of bool `[queries, keys]`."""
-        queries, masks = queries[:, None], []
-        if self.causal:
-            masks.append(keys <= queries)
-        if self.sliding_window is not None:
-            masks.append(tf.abs(queries - keys) < self.sliding_window)
-        if not (self.block_size is None or is_one_block or self.block_numbers is not None):
-            masks += self._near(keys // self.block_size - queries // self.block_size)
-        return masks
-
-    def masks_of_rows(self, queries, first, end):
-        """Returns which keys from `first` to `end` queries see, bool `[batch, queries, keys]`."""
-        if self.block_numbers is None:
-            return []
-        # There may be padding after the last query.
-        numbers = tf.pad(self.block_numbers, [[0, 0], [0, size(queries, 0)]])
-        numbers = tf.gather(numbers, queries, axis=1)  # [batch, queries]
-        return self._near(self.block_numbers[:, None, first:end] - numbers[:, :, None])
-
-    def _near(self, blocks_apart):
+    def near(self, blocks_apart):
+        """Returns masks of the keys whose blocks are so far from that of a query."""
         return [blocks_apart >= -self.before, blocks_apart <= self.after]
 
 
@@ -126,13 +107,23 @@ class _SpanTiles:
         return self.spans.ends(first, first + self.tile_size - 1, self.keys)
 
     def selection(self, index, first, end, saved):
-        queries = self.spans.offset + index * self.tile_size + tf.range(self.tile_size)
-        block_size = self.spans.block_size
+        spans, keys = self.spans, tf.range(first, end)
+        queries = spans.offset + index * self.tile_size + tf.range(self.tile_size)
+        block_size, masks = spans.block_size, []  # masks are [tile_size, keys]
+        if spans.causal:
+            masks.append(keys <= queries[:, None])
+        if spans.sliding_window is not None:
+            masks.append(tf.abs(queries[:, None] - keys) < spans.sliding_window)
         is_one_block = block_size is None or block_size % self.tile_size == 0
-        masks = self.spans.masks(queries, tf.range(first, end), is_one_block)
+        if spans.block_numbers is None and not is_one_block:
+            masks += spans.near(keys // block_size - queries[:, None] // block_size)
         masks = [tf.tile(mask, [self.groups, 1]) for mask in masks]
-        for mask in self.spans.masks_of_rows(queries, first, end):
-            masks.append(tf.tile(mask, [1, self.groups, 1])[:, None])
+        if spans.block_numbers is not None:
+            # There may be padding after the last query.
+            numbers = tf.pad(spans.block_numbers, [[0, 0], [0, self.tile_size]])
+            numbers = tf.gather(numbers, queries, axis=1)  # [batch, tile_size]
+            for mask in spans.near(spans.block_numbers[:, None, first:end] - numbers[:, :, None]):
+                masks.append(tf.tile(mask, [1, self.groups, 1])[:, None])
         if self.key_mask is not None:
             masks.append(self.key_mask[:, None, None, first:end])
         # One mask costs less than several selections among logits.
@@ -291,8 +282,7 @@ class _Passes:
 
 def _units(x, first, end):
     """Returns some units, `[batch, key_heads, parts * (end - first), depth]`."""
-    x = x[:, :, :, first:end]
-    return tf.reshape(x, [*sizes(x)[:2], size(x, 2) * size(x, 3), size(x, 4)])
+    return flatten_blocks(x[:, :, :, first:end])
 
 
 def _plus(total, x, first, end):

@@ -8,6 +8,7 @@ from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
     larger,
+    move_axis,
     of_one_length,
     places_of_rows,
     repeat_heads,
@@ -142,17 +143,12 @@ def _attend_columns(inputs, stride, causal, outside, dropout):
 def columns(x, stride):
     """Splits `[batch, heads, length, ...]` to `[batch, heads, stride, steps, ...]`, zero-padded."""
     # At least one step, as relative positions need.
-    return _swap(split_blocks(x, larger(ceil_div(size(x, 2), stride), 1), stride))
+    return move_axis(split_blocks(x, larger(ceil_div(size(x, 2), stride), 1), stride), 2, 3)
 
 
 def from_columns(x, length):
     """Inverts `columns`."""
-    return join_blocks(_swap(x), length)
-
-
-def _swap(x):
-    """Swaps axes 2 and 3 of `x`."""
-    return tf.transpose(x, [0, 1, 3, 2, *range(4, x.shape.rank)])
+    return join_blocks(move_axis(x, 2, 3), length)
 
 
 def strided_cache(key, value, *, stride, max_length):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+from rt_keras.ops.blocks import ceil_div, flatten_blocks, pad_axis, size, sizes
 from rt_keras.ops.content_blocks.select import NODE_SIZE, log_weight, products_with, with_deviation
 from rt_keras.ops.cpu_kernels import attend_in_tiles, positions_per_tile, split_tiles
 
@@ -120,11 +120,11 @@ class _BlockTiles:
 
     def _scores(self, index, level, numbers, first, end):
         """Returns the scores of blocks or nodes, `[batch, key_heads, rows, count]`."""
-        *summaries, missing = (_flat(x[:, :, :, first:end]) for x in level)
+        *summaries, missing = (flatten_blocks(x[:, :, :, first:end]) for x in level)
         query = self.query[index]
         score = with_deviation(products_with, summaries, query, self.options.deviation_weight)
         score += tf.linalg.matrix_transpose(missing)
-        numbers = tf.linalg.matrix_transpose(_flat(numbers))  # [batch or 1, 1, 1, count]
+        numbers = tf.linalg.matrix_transpose(flatten_blocks(numbers))  # [batch or 1, 1, 1, count]
         usable = numbers < self.before[index]
         if self.first is not None:
             usable &= numbers >= self.first[index]
@@ -185,8 +185,3 @@ def _least(score, count, saved, place):
     if isinstance(width, int):
         return next_largest() if width > count else none()
     return tf.cond(width > count, next_largest, none)
-
-
-def _flat(x):
-    """Joins parts and units. `[batch, key_heads, parts * units, depth]`."""
-    return tf.reshape(x, [*sizes(x)[:2], size(x, 2) * size(x, 3), size(x, 4)])

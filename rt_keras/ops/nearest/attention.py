@@ -199,7 +199,12 @@ def nearest_attention(
     """
     message = 'Assignment "nearest" needs as many keys as queries; "balanced" does not.'
     query, value = of_one_length(query, value, message)
-    shifted = _shifts_keys(routed_key, key, block_size)
+    shifted = shifts_keys(routed_key)
+    if shifted and not (key is None and block_size is None):
+        raise ValueError(
+            "routed_key='previous_query' needs key=None and block_size=None. Received: "
+            f"{'no ' if key is None else 'a '}key, block_size={block_size}."
+        )
     shared = key is None and num_probes == 1 and block_size is None
     sides = 2 if block_size is not None and not causal else 1
     keys = (window_size + block_size_of(window_size)) * (1 if shared else 2) * sides
@@ -231,17 +236,6 @@ def nearest_attention(
         logits,
         (value.dtype, accumulation_dtype(query.dtype)) if return_logsumexp else value.dtype,
     )
-
-
-def _shifts_keys(routed_key, key, block_size):
-    """Returns whether keys are the previous queries, after checking that they can be."""
-    shifted = shifts_keys(routed_key)
-    if shifted and not (key is None and block_size is None):
-        raise ValueError(
-            "routed_key='previous_query' needs key=None and block_size=None. Received: "
-            f"{'no ' if key is None else 'a '}key, block_size={block_size}."
-        )
-    return shifted
 
 
 def _attend(inputs, num_probes, use_query_key_norm, local, options):
