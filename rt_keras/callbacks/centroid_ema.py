@@ -113,7 +113,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self.load_bias_step = load_bias_step
         self.initialize_from_batch = initialize_from_batch
         self.restart_after = restart_after
-        self._heads = None
+        self._layers = None
 
     def set_model(self, model):
         """Sets the model whose centroids are updated. `fit` calls this method.
@@ -126,11 +126,11 @@ class CentroidEMA(keras.callbacks.Callback):
         """
         super().set_model(model)
         # A shared layer has one state.
-        self._heads = list(dict.fromkeys(centroids_inside(model)))
-        if not self._heads:
+        self._layers = list(dict.fromkeys(centroids_inside(model)))
+        if not self._layers:
             raise ValueError("CentroidEMA needs a model with RoutingHeads. Found none.")
-        for heads in self._heads:
-            heads.has_updates = True
+        for layer in self._layers:
+            layer.has_updates = True
 
     def update_centroids(self):
         """Updates the centroids and load biases with the batches since the last update.
@@ -145,7 +145,7 @@ class CentroidEMA(keras.callbacks.Callback):
         Raises:
             RuntimeError: if `set_model` was not called before.
         """
-        if self._heads is None:
+        if self._layers is None:
             raise RuntimeError(
                 "CentroidEMA has no model: call set_model(model) once before the training loop"
             )
@@ -164,10 +164,10 @@ class CentroidEMA(keras.callbacks.Callback):
         # The members in the epoch, for each layer, are the state of this callback.
         self.variables, self._count_update = [], None
         # Without what is left of a training that was interrupted.
-        for heads in self._trained_heads():
-            if heads.built:
-                heads.clear_statistics()
-        if all(heads.built for heads in self._trained_heads()):
+        for layer in self._trained_layers():
+            if layer.built:
+                layer.clear_statistics()
+        if all(layer.built for layer in self._trained_layers()):
             self._start_counting()
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -184,87 +184,87 @@ class CentroidEMA(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if logs is None:
             return
-        for i, (heads, members) in enumerate(zip(self._trained_heads(), self.variables)):
+        for i, (layer, members) in enumerate(zip(self._trained_layers(), self.variables)):
             fullest, empty, entropy = cluster_use(members)
             logs[f"routing_{i}_fullest"] = float(fullest)
             logs[f"routing_{i}_empty"] = int(empty)
             logs[f"routing_{i}_entropy"] = float(entropy)
-            load_bias = tf.convert_to_tensor(heads.load_bias)
+            load_bias = tf.convert_to_tensor(layer.load_bias)
             logs[f"routing_{i}_load_bias"] = float(tf.reduce_max(tf.abs(load_bias)))
 
     def _start_counting(self):
         with self.model.distribute_strategy.scope():
-            biases = [heads.load_bias for heads in self._trained_heads()]
+            biases = [layer.load_bias for layer in self._trained_layers()]
             self.variables = [tf.Variable(tf.zeros_like(x), trainable=False) for x in biases]
             optimizer, self._scale = getattr(self.model, "optimizer", None), None
             if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
                 self._scale = tf.Variable(optimizer.dynamic_scale, trainable=False)
         self._count_update = tf.function(self._update_and_count, autograph=False)
 
-    def _trained_heads(self):
-        return [heads for heads in self._heads if heads.trainable]
+    def _trained_layers(self):
+        return [layer for layer in self._layers if layer.trainable]
 
     def _update_and_count(self):
         if self._scale is not None:
             scale = tf.convert_to_tensor(self.model.optimizer.dynamic_scale)
-            for heads in self._trained_heads():
+            for layer in self._trained_layers():
                 # Loss scaling lowers its scale when it skips a step.
-                heads.clear_statistics(unless=scale >= self._scale)
+                layer.clear_statistics(unless=scale >= self._scale)
             self._scale.assign(scale)
         for epoch_members, members in zip(self.variables, self.update_centroids()):
             epoch_members.assign_add(members)
 
     def _update_all(self):
-        return [self._update_heads(heads) for heads in self._trained_heads()]
+        return [self._update_layer(layer) for layer in self._trained_layers()]
 
-    def _update_heads(self, heads):
+    def _update_layer(self, layer):
         """Updates the centroids and load biases of one layer with the batches since the last time.
 
         Returns:
             The number of members of its clusters in these batches, `[heads, clusters]`.
         """
         counts, sums, batches, samples = (
-            tf.convert_to_tensor(getattr(heads, f"member_{name}"))
+            tf.convert_to_tensor(getattr(layer, f"member_{name}"))
             for name in ("counts", "sums", "batches", "samples")
         )
         members = tf.reduce_sum(counts, axis=0)
-        empty_batches = tf.convert_to_tensor(heads.empty_batches) + batches
+        empty_batches = tf.convert_to_tensor(layer.empty_batches) + batches
         empty_batches = tf.where(members > 0, tf.zeros_like(members), empty_batches)
-        moved = self._moved_centroids(heads, counts, sums, batches)
-        self._assign_or_start_over(heads, moved, samples, empty_batches, batches > 0)
-        heads.load_bias.assign(moved_load_bias(heads.load_bias, members, self.load_bias_step))
-        heads.updates.assign(heads.updates + tf.cast(batches > 0, heads.updates.dtype))
-        heads.clear_statistics()
+        moved = self._moved_centroids(layer, counts, sums, batches)
+        self._assign_or_start_over(layer, moved, samples, empty_batches, batches > 0)
+        layer.load_bias.assign(moved_load_bias(layer.load_bias, members, self.load_bias_step))
+        layer.updates.assign(layer.updates + tf.cast(batches > 0, layer.updates.dtype))
+        layer.clear_statistics()
         return members
 
-    def _moved_centroids(self, heads, counts, sums, batches):
-        centroids = tf.convert_to_tensor(heads.centroids)
+    def _moved_centroids(self, layer, counts, sums, batches):
+        centroids = tf.convert_to_tensor(layer.centroids)
         decay = tf.pow(tf.cast(self.decay, centroids.dtype), batches)
         if self.update == "mean":
             return mean_update(centroids, counts, sums, decay)
-        averages = tf.convert_to_tensor(heads.average_counts), heads.average_sums
+        averages = tf.convert_to_tensor(layer.average_counts), layer.average_sums
         batches = tf.maximum(batches, tf.ones_like(batches))
         averages = moving_averages(*averages, counts / batches, sums / batches, decay)
-        heads.average_counts.assign(averages[0])
-        heads.average_sums.assign(averages[1])
+        layer.average_counts.assign(averages[0])
+        layer.average_sums.assign(averages[1])
         return count_update(centroids, counts, *averages)
 
-    def _assign_or_start_over(self, heads, moved, samples, empty_batches, has_batch):
+    def _assign_or_start_over(self, layer, moved, samples, empty_batches, has_batch):
         """Assigns the updated centroids, or samples to those that start or restart from one."""
         if self.update == "mean":
             samples = tf.math.l2_normalize(samples, axis=-1)
         start = tf.zeros_like(empty_batches, dtype=tf.bool)
         if self.initialize_from_batch:
-            start |= tf.equal(heads.updates, 0)
+            start |= tf.equal(layer.updates, 0)
         if self.restart_after is not None:
             start |= empty_batches >= self.restart_after
         start &= has_batch
-        heads.empty_batches.assign(tf.where(start, tf.zeros_like(empty_batches), empty_batches))
-        heads.centroids.assign(tf.where(start[..., None], samples, moved))
+        layer.empty_batches.assign(tf.where(start, tf.zeros_like(empty_batches), empty_batches))
+        layer.centroids.assign(tf.where(start[..., None], samples, moved))
         if self.update == "count":
-            counts = tf.convert_to_tensor(heads.average_counts)
-            heads.average_counts.assign(tf.where(start, tf.ones_like(counts), counts))
-            heads.average_sums.assign(tf.where(start[..., None], samples, heads.average_sums))
+            counts = tf.convert_to_tensor(layer.average_counts)
+            layer.average_counts.assign(tf.where(start, tf.ones_like(counts), counts))
+            layer.average_sums.assign(tf.where(start[..., None], samples, layer.average_sums))
 
 
 def cluster_use(members):

@@ -77,8 +77,8 @@ class CentroidHeads(HeadGroup):
         queries = {"queries": (inputs.query, inputs.query_mask)}
         return queries if self.share_qk else {**queries, "keys": (inputs.key, inputs.key_mask)}
 
-    def learn(self, inputs):
-        self.centroids.learn(*self.clustered_vectors(inputs).values())
+    def collect_statistics(self, inputs):
+        self.centroids.collect_statistics(*self.clustered_vectors(inputs).values())
 
     def get_config(self):
         return {

@@ -15,8 +15,8 @@ from rt_keras.ops.nearest.assign import cluster_statistics, commitment, nearest_
 class Centroids(keras.layers.Layer):
     """The centroids of the clusters of heads, with the statistics by which they learn.
 
-    Centroids are not trained by gradient. In training, `learn` adds up the sum and the number of
-    the queries and keys nearest to each centroid. After each batch, the callback
+    Centroids are not trained by gradient. In training, `collect_statistics` adds up the sum and the
+    number of the queries and keys nearest to each centroid. After each batch, the callback
     `rt_keras.callbacks.CentroidEMA` uses these statistics to update the centroids and the load
     bias, and resets them. The commitment loss, `commitment_weight * mean ‖x - centroid_μ(x)‖²` for
     queries and keys each, is added to the model's loss. With `trainable=False`, no statistics are
@@ -121,8 +121,8 @@ class Centroids(keras.layers.Layer):
         """
         return nearest_centroid(vectors, tf.convert_to_tensor(self.centroids), self.load_bias)
 
-    def learn(self, *sources):
-        """Adds the commitment loss and the statistics of a training step.
+    def collect_statistics(self, *sources):
+        """Adds the commitment loss and the statistics of a training step; moves no centroid.
 
         Args:
             *sources: pairs of vectors `[batch, heads, length, depth]`, before normalization, and

@@ -197,7 +197,7 @@ class HeadGroup(keras.layers.Layer):
         else:
             output = self.attend(inputs)
         if training:
-            self.learn(inputs)
+            self.collect_statistics(inputs)
         return output
 
     def _attend_globally(self, inputs, global_tokens):
@@ -260,7 +260,7 @@ class HeadGroup(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def learn(self, inputs):
+    def collect_statistics(self, inputs):
         """Collects the statistics of a training step; called after attention to `inputs`."""
 
     def clustered_vectors(self, inputs):
@@ -388,7 +388,7 @@ class HeadGroup(keras.layers.Layer):
         output, cache = self.attend_chunk(inputs, cache)
         if training:
             mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
-            self.learn(inputs._replace(query_mask=mask, key_mask=mask))
+            self.collect_statistics(inputs._replace(query_mask=mask, key_mask=mask))
         return output, cache
 
     def prefill_cache(self, inputs, max_length):

@@ -133,9 +133,9 @@ class Heads(HeadGroup):
         parts = [inputs._replace(seed=x) for x in seeds]
         return list(zip(self.key_sets, parts, strict=True))
 
-    def learn(self, inputs):
+    def collect_statistics(self, inputs):
         if self.centroids is not None:
-            self.centroids.learn(*self.clustered_vectors(inputs).values())
+            self.centroids.collect_statistics(*self.clustered_vectors(inputs).values())
 
     def clustered_vectors(self, inputs):
         with_centroids = [x for x in self.key_sets if x.centroids is not None]

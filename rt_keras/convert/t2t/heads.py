@@ -317,10 +317,10 @@ class T2TRoutingHeads(ClusterHeads):
         queries = {"queries": (inputs.query, inputs.query_mask)}
         return queries if self.share_qk else {**queries, "keys": (inputs.key, inputs.key_mask)}
 
-    def learn(self, inputs):
+    def collect_statistics(self, inputs):
         # Scaled before normalization, which matters because of its epsilon.
         scaled = inputs._replace(query=inputs.query * inputs.query.shape[-1] ** -0.5)
-        self.centroids.learn(*self.clustered_vectors(scaled).values())
+        self.centroids.collect_statistics(*self.clustered_vectors(scaled).values())
 
     def get_config(self):
         names = "num_clusters", "commitment_weight", "seed"
