@@ -82,7 +82,8 @@ def test_cells_are_measured_once_in_processes_and_kept(folder, tmp_path, monkeyp
     result = pretrained.main(parse(folder, *options, json=path))
     assert json.loads(path.read_text()) == result
     found = result["figures"][-1]
-    assert found["keys"] == 150.5 and found["book"] == losses["book"] and found["seconds"] > 0
+    assert found["keys"] == 150.5 and found["seconds"] > 0
+    assert found["book"] == pytest.approx(losses["book"], rel=1e-6)
     assert len(found["needles_at_depths"]) == 1 and "needles" in capfd.readouterr().out
     with pytest.raises(ValueError, match="text.txt has .* tokens; 90,000 are needed"):
         pretrained.main(parse(folder, "--lengths", "90000", "--kinds", "full"))
