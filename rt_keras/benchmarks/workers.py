@@ -15,7 +15,7 @@ _prepared = []
 
 
 class Contender(NamedTuple):
-    """A function that prepares runs in a process of its own.
+    """A function that prepares runs in a separate process.
 
     Attributes:
         target: string, "module:function". The function prepares a run: it returns a function

@@ -239,7 +239,7 @@ def source(builder, split):
 
 
 def _check_split(builder, split):
-    """Raises a ValueError if a set has no such split, which says what a folder would need."""
+    """Raises a ValueError if a set has no such split, which names what a folder would need."""
     if split in builder.info.splits:
         return
     message = (

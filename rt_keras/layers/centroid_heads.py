@@ -10,7 +10,7 @@ class CentroidHeads(HeadGroup):
     """Base class of heads with centroids, found by online k-means.
 
     Subclasses define the attention of clusters. `centroids`, a
-    `rt_keras.layers.centroids.Centroids`, says how centroids learn.
+    `rt_keras.layers.centroids.Centroids`, describes how centroids learn.
 
     Args:
         num_heads: int, number of heads in the group.

@@ -1,4 +1,4 @@
-"""The attention inside KerasHub's blocks, and that of this package in its place."""
+"""The attention inside KerasHub's blocks, and that of this package instead."""
 
 import math
 

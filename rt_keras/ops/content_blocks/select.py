@@ -69,7 +69,7 @@ class Reach(NamedTuple):
 
 
 class BlockOptions(NamedTuple):
-    """How segments are divided into blocks and queries select them.
+    """Options of the division of segments into blocks, and of their selection by queries.
 
     See `selected_blocks_attention`.
     """

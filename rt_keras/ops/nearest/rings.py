@@ -180,7 +180,7 @@ def nearest_chunk(
 
 
 def _shift(assigned, length):
-    """Gives each query the one before it as its key, from `length` + 1 shared queries and keys."""
+    """Gives each query the previous one as its key, from `length` + 1 shared queries and keys."""
     return assigned._replace(
         query=assigned.query[:, :, 1:],
         query_clusters=assigned.query_clusters[..., 1:],
