@@ -52,19 +52,12 @@ def warm_up_requests(model_name, signatures, model):
     requests = []
     for name, function in signatures.items():
         if name != "serving_default":
-            names = [spec.name for spec in tf.nest.flatten(function.input_signature)]
-            requests.append(predict_request(model_name, name, {x: values[x] for x in names}))
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name, request.model_spec.signature_name = model_name, name
+            for spec in tf.nest.flatten(function.input_signature):
+                request.inputs[spec.name].CopyFrom(tf.make_tensor_proto(values[spec.name]))
+            requests.append(request)
     return requests
-
-
-def predict_request(model_name, signature, inputs):
-    """Creates a `tensorflow.serving.PredictRequest` from a signature's inputs by name."""
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = model_name
-    request.model_spec.signature_name = signature
-    for name, value in inputs.items():
-        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-    return request
 
 
 def write_warm_up(path, requests):

@@ -16,14 +16,8 @@ from rt_keras.training import config as config_lib
 from rt_keras.training.config_fields import values_of
 
 # Keys that may change when a run is resumed, because its results do not depend on them.
-FREE_KEYS = (
-    "trainer.checkpoint_every",
-    "trainer.log_every",
-    "trainer.validation_every",
-    "trainer.strategy",
-    "trainer.tpu_address",
-)
-# Keys that name files and folders.
+FREE_OPTIONS = ("checkpoint_every", "log_every", "validation_every", "strategy", "tpu_address")
+FREE_KEYS = tuple(f"trainer.{name}" for name in FREE_OPTIONS)
 PATH_KEYS = ("model.preset", "tokenizer.vocabulary", "data.directory", "data.data_dir")
 
 
