@@ -29,6 +29,7 @@ class CentroidHeads(HeadGroup):
 
     Source: Roy et al. 2021, section 4.1.
 
+    >>> import keras
     >>> from rt_keras.ops import balanced_attention
     >>> class Balanced(CentroidHeads):
     ...     def attend(self, inputs, return_logsumexp=False):

@@ -59,6 +59,7 @@ def LocalHeads(
     Source: Roy et al. 2021, section 3.2; images: Parmar et al. 2018, section 3.1; sliding windows:
     Beltagy et al. 2020, section 3.1.
 
+    >>> import keras
     >>> heads = LocalHeads(2, block_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x, use_causal_mask=True).shape
@@ -114,6 +115,7 @@ def FullHeads(
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2; memory: Dai et al. 2019,
     Transformer-XL, section 3.2.
 
+    >>> import keras
     >>> heads = FullHeads(2)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x, use_causal_mask=True).shape
@@ -148,6 +150,7 @@ def StridedHeads(num_heads, stride, max_relative_distance=None, **kwargs):
 
     Source: Child et al. 2019, Generating Long Sequences with Sparse Transformers, section 4.3.
 
+    >>> import keras
     >>> heads = StridedHeads(2, stride=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x, use_causal_mask=True).shape
@@ -209,6 +212,7 @@ def RoutingHeads(
 
     Source: Roy et al. 2021, section 4.1.
 
+    >>> import keras
     >>> heads = RoutingHeads(2, num_clusters=4, window_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x, use_causal_mask=True).shape
@@ -333,6 +337,7 @@ def LocalRoutingHeads(
     Mixture of Block Attention, which finds that a short convolution of the keys improves routing;
     sinusoidal positions: Dai et al. 2019, Transformer-XL, section 3.3.
 
+    >>> import keras
     >>> heads = LocalRoutingHeads(2, block_size=4, num_clusters=4, window_size=4)
     >>> x = keras.random.normal([1, 2, 20, 8])
     >>> heads(x, x, x, use_causal_mask=True).shape
@@ -426,6 +431,7 @@ def RoutingMemoryHeads(
 
     Source: ours; see the op.
 
+    >>> import keras
     >>> heads = RoutingMemoryHeads(
     ...     2, block_size=8, num_clusters=4, window_size=4, memory_length=16, memory_keys=4
     ... )
@@ -482,6 +488,7 @@ def CausalClusteredHeads(
 
     Source: after Vyas et al. 2020, Fast Transformers with Clustered Attention.
 
+    >>> import keras
     >>> heads = CausalClusteredHeads(2, num_clusters=3, block_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
     >>> heads(x, x, x, use_causal_mask=True).shape

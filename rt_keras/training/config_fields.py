@@ -4,6 +4,7 @@ A section of a configuration is a dataclass. Each of its fields is a key, create
 another section, created by `section`. The checks of values, their messages and the table of all
 keys follow from these declarations.
 
+>>> from rt_keras.arguments import AT_LEAST_1, POSITIVE
 >>> @dataclasses.dataclass
 ... class Training:
 ...     steps: int = field(100, "number of steps", AT_LEAST_1)

@@ -84,7 +84,7 @@ def read_config(path, bases=()):
 
     >>> pairs, places = read_config(find_config("quickstart"))
     >>> dict(pairs)["data.name"], places["data.name"].partition(".yaml")[2]
-    ('python_source', ', line 23')
+    ('python_source', ', line 26')
     """
     if path.resolve() in bases:
         names = " builds on ".join(file.stem for file in (*bases, path))

@@ -120,9 +120,7 @@ def test_a_layer_gets_the_padding_mask():
 def test_layers_of_float32_in_a_model_of_bfloat16():
     changes = {**LAYERS["keras, post-norm"], "dtype": "mixed_bfloat16", "head_groups": heads()}
     for normalize_first in (True, False):
-        model = checks.make_lm(
-            head_groups=heads(), **{**changes, "normalize_first": normalize_first}
-        )
+        model = checks.make_lm(**{**changes, "normalize_first": normalize_first})
         tokens = checks.random_tokens(2, 9)
         output = model.backbone(checks.inputs(tokens))
         assert output.dtype == tf.bfloat16 == model.backbone.output.dtype
