@@ -77,7 +77,7 @@ def measure(model, token_ids, num_queries=64, num_keys=128):
 
 def _heads(group, query, key, places, num_keys):
     """Computes the figures of each head of a layer."""
-    window = getattr(group, "sliding_window", None)
+    window = next((getattr(x, "sliding_window", None) for x in group.key_sets), None)
     weights, logsumexp = _weights(query, key, places, window)
     ordered = np.sort(weights, axis=-1)[..., ::-1]
     measures = {
