@@ -93,7 +93,8 @@ class Remembered(KeySet):
 
     def prefill_state(self, inputs, max_length):
         *_, memory = self._attend_from_start(inputs)
-        return {**memory, "queries": last_vectors(inputs.query, inputs.count, self.kernel_size)}
+        last_queries = last_vectors(inputs.query, inputs.count, self.kernel_size)
+        return {**memory, "last_queries": last_queries}
 
     def _attend_from_start(self, inputs):
         """Attends to a memory that is empty before the sequence; returns it too."""
@@ -122,18 +123,18 @@ class Remembered(KeySet):
         options |= {"dropout": inputs.dropout, "seed": inputs.seed}
         output, logsumexp, memory = memory_chunk(*arguments, **options)
         result = only_output(self.add_bias((output, logsumexp)), return_logsumexp)
-        return result, {**memory, "queries": queries}
+        return result, {**memory, "last_queries": queries}
 
     def attend_step(self, inputs, state, return_logsumexp):
         *arguments, options, queries = self._arguments_after(inputs, state)
         output, logsumexp, memory = memory_step(*arguments, **options)
         result = only_output(self.add_bias((output, logsumexp)), return_logsumexp)
-        return result, {**memory, "queries": queries}
+        return result, {**memory, "last_queries": queries}
 
     def _arguments_after(self, inputs, state):
         """Returns the arguments of the ops for the next positions, and the last queries."""
-        memory = {name: x for name, x in state.items() if name != "queries"}
-        query, last, length = inputs.query, state["queries"], size(inputs.query, 2)
+        memory = {name: x for name, x in state.items() if name != "last_queries"}
+        query, last, length = inputs.query, state["last_queries"], size(inputs.query, 2)
         # The routed keys are the routed queries of the positions before.
         longer = tf.concat([tf.cast(last[:, :, -1:], query.dtype), query], axis=2)
         routed = self.routed_query(inputs._replace(query=longer), last[:, :, :-1])
