@@ -241,6 +241,8 @@ def sets_of_values(name, size=3):
             yield chosen
         else:
             left.append(chosen)
+    # Windows and clusters of one key hide what other options do, so values of 1 are joined last.
+    left.sort(key=lambda chosen: str(*chosen.values()) == "1")
     yield from joined(name, left, size)
 
 
