@@ -111,6 +111,7 @@ EXAMPLES = {
     "add_task.md": (
         "rt_keras/training/tasks/backward_lm.py",
         "rt_keras/training/tasks/__init__.py",
+        "rt_keras/training/config.py",
     ),
 }
 

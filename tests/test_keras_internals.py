@@ -13,7 +13,7 @@ from rt_keras import keras_internals
 
 ROOT = Path(rt_keras.__file__).parent
 # Methods of named tuples and of the process. They are public despite their names.
-PUBLIC = {"_replace", "_asdict", "_exit"}
+PUBLIC = {"_replace", "_asdict", "_fields", "_exit"}
 MODULES = "keras.src", "keras_hub.src", "tensorflow.compiler", "tensorflow.python"
 
 

@@ -113,7 +113,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self.load_bias_step = load_bias_step
         self.initialize_from_batch = initialize_from_batch
         self.restart_after = restart_after
-        self._layers = None
+        self._centroid_layers = None
 
     def set_model(self, model):
         """Sets the model whose centroids are updated. `fit` calls this method.
@@ -126,10 +126,10 @@ class CentroidEMA(keras.callbacks.Callback):
         """
         super().set_model(model)
         # A shared layer has one state.
-        self._layers = list(dict.fromkeys(centroids_inside(model)))
-        if not self._layers:
+        self._centroid_layers = list(dict.fromkeys(centroids_inside(model)))
+        if not self._centroid_layers:
             raise ValueError("CentroidEMA needs a model with RoutingHeads. Found none.")
-        for layer in self._layers:
+        for layer in self._centroid_layers:
             layer.has_updates = True
 
     def update_centroids(self):
@@ -145,7 +145,7 @@ class CentroidEMA(keras.callbacks.Callback):
         Raises:
             RuntimeError: if `set_model` was not called before.
         """
-        if self._layers is None:
+        if self._centroid_layers is None:
             raise RuntimeError(
                 "CentroidEMA has no model: call set_model(model) once before the training loop"
             )
@@ -202,7 +202,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self._count_update = tf.function(self._update_and_count, autograph=False)
 
     def _trained_layers(self):
-        return [layer for layer in self._layers if layer.trainable]
+        return [layer for layer in self._centroid_layers if layer.trainable]
 
     def _update_and_count(self):
         if self._scale is not None:
