@@ -74,13 +74,6 @@ class CentroidHeads(HeadGroup):
             self.positions.build(query_shape)
         self.centroids.build(query_shape, sources=1 if self.share_qk else 2)
 
-    def clustered_vectors(self, inputs):
-        queries = {"queries": (inputs.query, inputs.query_mask)}
-        return queries if self.share_qk else {**queries, "keys": (inputs.key, inputs.key_mask)}
-
-    def collect_statistics(self, inputs):
-        self.centroids.collect_statistics(*self.clustered_vectors(inputs).values())
-
     def get_config(self):
         return {
             **super().get_config(),

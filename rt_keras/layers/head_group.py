@@ -262,10 +262,13 @@ class HeadGroup(keras.layers.Layer):
 
     def collect_statistics(self, inputs):
         """Collects the statistics of a training step; called after attention to `inputs`."""
+        if self.centroids is not None:
+            self.centroids.collect_statistics(*self.clustered_vectors(inputs).values())
 
     def clustered_vectors(self, inputs):
         """Returns the vectors that belong to clusters, for heads with centroids; see `KeySet`."""
-        return {}
+        queries = {"queries": (inputs.query, inputs.query_mask)}
+        return queries if self.share_qk else {**queries, "keys": (inputs.key, inputs.key_mask)}
 
     def new_cache(self, batch, max_length, key_depth, value_depth):
         """Returns an empty cache; see `make_cache`.

@@ -9,6 +9,7 @@ from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.each_document import attend_to_each
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.saved_arguments import with_layers
 from rt_keras.ops.attend import merge_sets
 from rt_keras.ops.blocks import size
 from rt_keras.ops.caches import pad_to
@@ -133,13 +134,9 @@ class Heads(HeadGroup):
         parts = [inputs._replace(seed=x) for x in seeds]
         return list(zip(self.key_sets, parts, strict=True))
 
-    def collect_statistics(self, inputs):
-        if self.centroids is not None:
-            self.centroids.collect_statistics(*self.clustered_vectors(inputs).values())
-
     def clustered_vectors(self, inputs):
-        with_centroids = [x for x in self.key_sets if x.centroids is not None]
-        return with_centroids[0].clustered_vectors(inputs) if with_centroids else {}
+        with_centroids = next(x for x in self.key_sets if x.centroids is not None)
+        return with_centroids.clustered_vectors(inputs)
 
     def prefill_cache(self, inputs, max_length):
         sets = [x for x in self.key_sets if not x.is_out_of_reach(max_length)]
@@ -187,8 +184,7 @@ class Heads(HeadGroup):
 
     @classmethod
     def from_config(cls, config):
-        key_sets = keras.saving.deserialize_keras_object(config["key_sets"])
-        return cls(**{**config, "key_sets": key_sets})
+        return cls(**with_layers(config, "key_sets"))
 
 
 def _join(results, return_logsumexp):

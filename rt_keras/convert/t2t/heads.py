@@ -313,14 +313,10 @@ class T2TRoutingHeads(ClusterHeads):
     def member_weights(self):
         return {"centroids": tf.convert_to_tensor(self.centroids.centroids)}
 
-    def clustered_vectors(self, inputs):
-        queries = {"queries": (inputs.query, inputs.query_mask)}
-        return queries if self.share_qk else {**queries, "keys": (inputs.key, inputs.key_mask)}
-
     def collect_statistics(self, inputs):
         # Scaled before normalization, which matters because of its epsilon.
         scaled = inputs._replace(query=inputs.query * inputs.query.shape[-1] ** -0.5)
-        self.centroids.collect_statistics(*self.clustered_vectors(scaled).values())
+        super().collect_statistics(scaled)
 
     def get_config(self):
         names = "num_clusters", "commitment_weight", "seed"
