@@ -19,8 +19,8 @@ class KeySet(keras.layers.Layer):
     logits, with which `Heads` joins several sets under one softmax.
 
     A subclass defines `abilities` and implements `attend`. If these are `cached`, it also
-    implements `prefill_state` and `attend_step`; if they are `chunks`, `attend_chunk`; and if they
-    are `across`, `attend_across`.
+    implements `prefill_state` and `attend_step`, which is a chunk of one position by default; if
+    they are `chunks`, `attend_chunk`; and if they are `across`, `attend_across`.
 
     Args:
         name: string. Defaults to None, for the name of the set's state.
@@ -112,7 +112,7 @@ class KeySet(keras.layers.Layer):
 
     def attend_step(self, inputs, state, return_logsumexp):
         """Computes attention of one position from the previous state; see `attend_chunk`."""
-        raise NotImplementedError
+        return self.attend_chunk(inputs, state, return_logsumexp)
 
     def prefill_state(self, inputs, max_length):
         """Returns the state after the first `inputs.count` positions.
