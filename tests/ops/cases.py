@@ -28,8 +28,8 @@ SEEDS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], "int32")
 class Case(typing.NamedTuple):
     """An op, and how to call it.
 
-    `options` are those of a usual call. `wide` are changes to see more than there is, and `exact`
-    changes for which rounding does not change who sees whom; each of `arrays` and options.
+    `options` are those of a usual call. `exact` are changes of `arrays` and options for which
+    rounding does not change who sees whom, `drops` those for which each key is dropped by itself.
     `space`, `of_arrays` and `patches` have a strategy by the name of an option, of an argument of
     `arrays` and of a constant; `finish` changes what was drawn. `of_inputs` returns
     options that depend on the inputs.
@@ -44,7 +44,6 @@ class Case(typing.NamedTuple):
     patches: typing.Mapping = {}
     finish: typing.Callable = lambda draw, given, options: None
     of_inputs: typing.Callable = lambda inputs: {}
-    wide: typing.Mapping = {}
     exact: typing.Mapping = {}
     far: bool = True
     shared: typing.Any = "may be"
@@ -128,7 +127,7 @@ def usual(name, length=18, **arrays):
 
 
 def changed(case, by, length, **arrays):
-    """Inputs and options with changes of `case.wide` or `case.exact`."""
+    """Inputs and options with changes of `case.exact` or `case.drops`."""
     of_arrays = {name: x for name, x in by.items() if name in ("clusters", "rounds", "margin")}
     options = {name: x for name, x in by.items() if name not in of_arrays}
     far = {"far": 2} if case.far else {}
@@ -270,11 +269,11 @@ def gated_delta(block_size=64, **given):
 
 WINDOWS = {"space": {"window_size": SMALL}, "of_arrays": {"clusters": st.integers(1, 6)}}
 PARTS = {"rt_keras.ops.attend.PART_SIZE": st.sampled_from([128, 1, 2])}
+SCORES = st.sampled_from([2**24, 1, 100])
 MEMBERS = {
     "cross": True,
     "causal": "members",
     "patches": PARTS,
-    "wide": {"window_size": 40},
     # Every position is a member.
     "exact": {"window_size": 18},
 }
@@ -291,7 +290,6 @@ NEAREST = {
         "rt_keras.ops.nearest.shared.MAX_BLOCK_SIZE": st.sampled_from([128, 1, 2, 3]),
         "rt_keras.ops.nearest.assign.RUN_SIZE": st.sampled_from([32, 2, 3]),
     },
-    "wide": {"window_size": 40, "clusters": 30},
     "exact": {"margin": 0.2},
     "grouped": True,
     "drops": {"window_size": 3},
@@ -316,7 +314,6 @@ CASES = {
         space={"block_size": st.integers(1, 6), "look_back": st.integers(0, 2)},
         finish=finish_local,
         patches=PARTS,
-        wide={"block_size": 9, "look_back": 3},
         grouped=True,
         drops={"block_size": 3},
         atol=0.03,
@@ -327,7 +324,6 @@ CASES = {
         naive_strided_attention,
         {"stride": 3},
         space={"stride": SMALL, "outside": st.sampled_from([None, lambda i, j: abs(i - j) < 4])},
-        wide={"stride": 30},
         grouped=True,
         drops={"stride": 2},
         atol=0.03,
@@ -340,7 +336,6 @@ CASES = {
         far=False,
         shared=False,
         grouped=True,
-        wide={"num_first_tokens": 30},
         drops={"num_first_tokens": 5},
         atol=0.03,
         examples=25,
@@ -371,7 +366,6 @@ CASES = {
         far=False,
         shared=False,
         grouped=True,
-        wide={"num_blocks": 50},
         exact={"num_blocks": 50, "by_content": False},
         examples=40,
     ),
@@ -392,7 +386,8 @@ CASES = {
         clustered_arrays,
         examples=25,
         **WINDOWS,
-        **MEMBERS,
+        # Members are chosen for some clusters at a time.
+        **{**MEMBERS, "patches": {**PARTS, "rt_keras.ops.balanced.MAX_SCORES": SCORES}},
         # Where several clusters choose a position, one may drop what another keeps.
         drops={"window_size": 5, "clusters": 1},
     ),
@@ -419,7 +414,6 @@ CASES = {
         cross=True,
         far=False,
         causal="members",
-        wide={"num_clusters": 40, "top_k": 32},
         exact={"num_clusters": 1, "top_k": 18},
         drops={"top_k": None},
     ),
@@ -433,7 +427,6 @@ CASES = {
         shared=True,
         far=False,
         causal="members",
-        wide={"block_size": 40},
         # In one round: in several, a key is dropped from each by itself.
         drops={"block_size": 9, "rounds": 1},
     ),
@@ -447,7 +440,6 @@ CASES = {
         patches={"rt_keras.ops.causal_clustered.RUN_SIZE": st.sampled_from([32, 2, 3])},
         far=False,
         causal="always",
-        wide={"block_size": 40, "clusters": 30},
         exact={"clusters": 1},
         drops={},
     ),
@@ -460,7 +452,6 @@ CASES = {
         shared=False,
         far=False,
         causal="always",
-        wide={"block_size": 64},
     ),
 }
 

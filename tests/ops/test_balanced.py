@@ -9,29 +9,6 @@ from rt_keras.ops.balanced import naive_balanced_attention
 from tests.ops import checks
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_centroids_that_are_all_alike(causal):
-    # Every cluster has the same members, and the others get 0.
-    inputs = checks.arrays(17, clusters=3)
-    inputs["centroids"][:] = inputs["centroids"][:, :1]
-    options = {"window_size": 4, "causal": causal}
-    checks.holds(balanced_attention, naive_balanced_attention, inputs, **options)
-    output = balanced_attention(**checks.tensors(inputs), **options).numpy()
-    assert np.all(np.sum(np.any(output, axis=-1), axis=-1) <= 4)
-
-
-@pytest.mark.parametrize("shared, clusters", [(False, 5), (True, 6)])
-def test_members_of_some_clusters_at_a_time(shared, clusters, monkeypatch):
-    monkeypatch.setattr("rt_keras.ops.balanced.MAX_SCORES", 2 * 2 * 17 * 2)
-    inputs = checks.arrays(17, shared=shared, clusters=clusters)
-    mask = checks.mask("scattered", 17)
-    options = {"window_size": 4, "causal": True, "query_mask": mask}
-    options["key_mask"] = None if shared else mask
-    found = checks.op_types(balanced_attention, inputs, options)
-    assert found & {"While", "StatelessWhile"}
-    checks.holds(balanced_attention, naive_balanced_attention, inputs, **options)
-
-
 def test_float32_chooses_the_members_of_float64():
     # Rounding is not so much as to change an order of 17 scores.
     inputs, options = checks.arrays(17, clusters=3), {"window_size": 5}

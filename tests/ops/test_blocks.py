@@ -39,15 +39,3 @@ def test_blocks_that_do_not_tile(block_shape):
         blocks.from_blocks(tf.zeros([1, 15]), block_shape, (5, 3))
     with pytest.raises(ValueError, match="block_shape must divide the shape of the grid"):
         blocks.to_blocks(tf.zeros([1, 5, 3]), (2, 3))
-
-
-def test_gradient_of_gather_rows_is_read_where_the_inverse_says():
-    # Row 0 is read twice, and nothing depends on the second reading.
-    x = tf.constant(np.random.default_rng(0).normal(size=(2, 3, 2, 3)))
-    index = np.broadcast_to([0, 1, 0], (2, 3, 3))
-    inverse = np.broadcast_to([0, 1], (2, 3, 2))
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        found = blocks.gather_rows(x, index, inverse) * [[1.0], [2.0], [0.0]]
-    gradient = tape.gradient(found, x)
-    np.testing.assert_array_equal(gradient, np.broadcast_to([[1.0], [2.0]], (2, 3, 2, 3)))

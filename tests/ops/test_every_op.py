@@ -32,16 +32,6 @@ def test_any_case_has_the_equation_and_its_gradient(name):
     holds()
 
 
-@NAMES
-def test_one_position_a_window_of_more_than_all_and_a_row_of_padding(name):
-    case = CASES[name]
-    for length, padding in ((1, None), (7, None), (7, "a whole row")):
-        inputs, options = cases.changed(case, case.wide, length)
-        mask = "query_mask" if case.shared is True else "key_mask"
-        options[mask] = checks.mask(padding, length)
-        checks.holds(case.op, case.equation, inputs, **options)
-
-
 @pytest.mark.parametrize("name", [name for name in CASES if "centroids" in usual(name)[1]])
 def test_centroids_have_no_gradient(name):
     case, inputs, options = usual(name)

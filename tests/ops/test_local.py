@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from rt_keras.ops import local_attention
 from rt_keras.ops.local.cached import local_cache, local_chunk
-from rt_keras.ops.local.windows import naive_local_attention
 from tests.ops import checks, chunk_checks
 
 
@@ -29,17 +28,6 @@ def test_bad_windows(length, keys, options, message):
         local_attention(**inputs, block_size=4, **options)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("before, look_back", [(3, 1), (3, 2), (6, 2)])
-def test_keys_before(causal, before, look_back):
-    inputs, mask = checks.arrays(13), checks.mask("scattered", 13)
-    options = {"block_size": 3, "look_back": look_back, "causal": causal}
-    expected = naive_local_attention(**inputs, key_mask=mask, **options)
-    given = checks.tensors({**inputs, "query": inputs["query"][:, :, before:]})
-    found = local_attention(**given, key_mask=mask, keys_before=before, **options)
-    np.testing.assert_allclose(found, expected[:, :, before:], atol=1e-12)
-
-
 @pytest.mark.parametrize("relative, shared", [(False, False), (True, False), (False, True)])
 def test_key_heads_serve_several_heads_in_parts_of_a_long_block(relative, shared):
     rng = np.random.default_rng(0)
@@ -56,13 +44,6 @@ def test_key_heads_serve_several_heads_in_parts_of_a_long_block(relative, shared
     tf.nest.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected
     )
-
-
-def test_a_grid_has_no_chunks():
-    x = tf.zeros([1, 1, 8, 4])
-    cache = local_cache(x, x, 0, block_size=4, grid=(2, 1))
-    with pytest.raises(ValueError, match=r"grid=\(2, 1\)"):
-        local_chunk(x, x, x, cache, 0, block_size=4, grid=(2, 1))
 
 
 def test_gradients_stay_in_the_chunk():

@@ -3,7 +3,6 @@ import tensorflow as tf
 
 from rt_keras.ops import cluster_statistics, commitment, normalize
 from rt_keras.ops.naive import naive_normalize
-from rt_keras.ops.nearest.assign import centroid_scores
 
 
 def test_normalize_of_a_constant_vector_is_0():
@@ -23,18 +22,6 @@ def test_normalize_computes_in_float32():
     expected = naive_normalize(np.array(tf.cast(x, tf.float64)))
     np.testing.assert_allclose(tf.cast(found, tf.float64), expected, rtol=2**-8, atol=0)
     assert normalize(tf.cast(x, tf.float32)).dtype == tf.float32
-
-
-def test_centroid_scores_are_of_float32_and_have_no_gradient():
-    x = tf.constant(np.random.default_rng(0).normal(size=(1, 1, 3, 4)), tf.bfloat16)
-    centroids = tf.constant(np.random.default_rng(1).normal(size=(1, 2, 4)), tf.float32)
-    with tf.GradientTape() as tape:
-        tape.watch([x, centroids])
-        scores = centroid_scores(x, centroids)
-    assert scores.dtype == tf.float32
-    expected = np.array(tf.cast(x, tf.float32))[0, 0] @ centroids[0].numpy().T
-    np.testing.assert_allclose(scores[0, 0], expected, rtol=0, atol=1e-5)
-    assert tape.gradient(scores, [x, centroids]) == [None, None]
 
 
 def test_cluster_statistics_of_bfloat16_are_float32_without_a_gradient():
