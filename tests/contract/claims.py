@@ -164,14 +164,19 @@ def _training_step(layer, causal, masked, x, mask):
         options |= {"query_mask": mask, "value_mask": mask, "segment_ids": documents}
     else:
         options["return_attention_scores"] = layer.head_groups[0].abilities.weighted
+    return _with_gradients(layer, x, lambda x: layer(x, x, **options))
+
+
+def _with_gradients(layer, x, call):
+    """What a call returns, the loss, and the gradients of the inputs and weights."""
     weights = [weight.value for weight in layer.trainable_variables]
     with tf.GradientTape() as tape:
         tape.watch(x)
-        output, *scores = tf.nest.flatten(layer(x, x, **options))
+        outputs = tf.nest.flatten(call(x))
         losses = [tf.cast(loss, x.dtype) for loss in layer.losses]
-        loss = tf.add_n([tf.reduce_sum(tf.sin(output)), *losses])
+        loss = tf.add_n([tf.reduce_sum(tf.sin(outputs[0])), *losses])
     gradients = tape.gradient(loss, [x, *weights], unconnected_gradients="zero")
-    return [output, *scores, loss, *map(tf.convert_to_tensor, gradients)]
+    return [*outputs, loss, *map(tf.convert_to_tensor, gradients)]
 
 
 def drops_weights_in_training_alone(heads):
@@ -234,17 +239,16 @@ def keeps_documents_apart(heads):
     rng, lengths = np.random.default_rng(0), [[5, 9, 1, 6], [10, 2, 8, 1]]
     x = tf.constant(rng.normal(size=(BATCH, heads.length, WIDTH)))
     ids = tf.constant([np.repeat([3, 0, 3, 1], row) for row in lengths])
-    causal = directions(heads.group)[-1]
-    output, gradients = _documents(layer, x, causal, lambda x, **how: layer(x, x, **how), ids)
+    attend = functools.partial(layer, use_causal_mask=directions(heads.group)[-1])
 
-    def each_alone(x, **how):
+    def each_alone(x):
         rows = [tf.split(x[i : i + 1], row, axis=1) for i, row in enumerate(lengths)]
-        return tf.concat([tf.concat([layer(y, y, **how) for y in row], 1) for row in rows], 0)
+        return tf.concat([tf.concat([attend(y, y) for y in row], 1) for row in rows], 0)
 
-    expected, of_each = _documents(layer, x, causal, each_alone)
-    agree(output, expected, "documents of a row")
-    for found, gradient in zip(gradients, of_each, strict=True):
-        agree(found, gradient, "gradients of documents of a row")
+    together = _with_gradients(layer, x, lambda x: attend(x, x, segment_ids=ids))
+    alone = _with_gradients(layer, x, each_alone)
+    for found, expected in zip(together, alone, strict=True):
+        agree(found, expected, "documents of a row and their gradients")
     if not layer.cached_decoding:
         return
     outputs, cache = [], layer.new_cache(BATCH, heads.length)
@@ -253,19 +257,7 @@ def keeps_documents_apart(heads):
         chunk, of_chunk = (y[:, 7 * i : 7 * i + 7] for y in (x, ids))
         found, cache = layer.call_with_cache(chunk, cache, position, segment_ids=of_chunk)
         outputs.append(found)
-    agree(tf.concat(outputs, axis=1), expected, "documents read in chunks")
-
-
-def _documents(layer, x, causal, call, ids=None):
-    """The outputs of a call, and the gradients of its inputs and weights."""
-    weights = [weight.value for weight in layer.trainable_variables]
-    options = {"use_causal_mask": causal} | ({} if ids is None else {"segment_ids": ids})
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        output = call(x, **options)
-        loss = tf.reduce_sum(tf.sin(output))
-    gradients = tape.gradient(loss, [x, *weights], unconnected_gradients="zero")
-    return output, [tf.convert_to_tensor(y) for y in gradients]
+    agree(tf.concat(outputs, axis=1), alone[0], "documents read in chunks")
 
 
 CLAIMS = [

@@ -1,17 +1,14 @@
 """Every kind of heads with every option: right in all ways, or refused by name when it is built.
 
-A sample of single options and of pairs is fast; all values, pairs that the commit draws, and
-combinations of three and more are slow; all pairs are for every week.
+A sample of pairs is fast; all values, three options at a time, and pairs that the commit draws are
+slow; all pairs are for every week.
 """
 
-import functools
 import random
 import subprocess
 from pathlib import Path
 
-import hypothesis
 import pytest
-from hypothesis import strategies
 
 from tests.contract import kinds
 from tests.contract.ways import compute_the_same
@@ -37,11 +34,6 @@ def test_without_options(name):
     assert heads.refusal is None
     # Chunks of one position begin with an empty cache too.
     compute_the_same(heads, starts=(5,))
-
-
-@pytest.mark.parametrize("case", sampled(kinds.SINGLES, 8), ids=kinds.label)
-def test_one_option(case):
-    is_right_or_refused(*case, sizes=(1, 7), starts=(5,))
 
 
 @pytest.mark.slow
@@ -84,31 +76,3 @@ def test_all_pairs_of_options(name, subtests):
         if kind == name:
             with subtests.test(kinds.label((name, chosen))):
                 of_several_options(name, chosen)
-
-
-@functools.cache
-def accepted(name):
-    """The values of each option of a kind that are not refused alone."""
-    found = {
-        option: [value for value in values if not kinds.is_refused(name, (option, value))]
-        for option, values in kinds.options(kinds.layers()[name]).items()
-    }
-    return {option: values for option, values in found.items() if values}
-
-
-@strategies.composite
-def combinations(draw):
-    """A kind with three options or more."""
-    name = draw(strategies.sampled_from(sorted(kinds.layers())))
-    values = accepted(name)
-    chosen = draw(
-        strategies.lists(strategies.sampled_from(sorted(values)), min_size=3, unique=True)
-    )
-    return name, {option: draw(strategies.sampled_from(values[option])) for option in chosen}
-
-
-@pytest.mark.slow
-@hypothesis.settings(max_examples=25, derandomize=True, database=None)
-@hypothesis.given(combinations())
-def test_three_options_and_more(case):
-    of_several_options(*case)

@@ -56,26 +56,21 @@ def config_makes_an_equal_layer(layer, *inputs, **options):
     np.testing.assert_allclose(copy.losses, layer.losses, rtol=1e-6)
 
 
-def gradients(layer, *inputs, **options):
-    """Returns gradients of a function of the output, by path of the trainable weight."""
+def trains_every_weight(layer, *inputs, **options):
     with tf.GradientTape() as tape:
         output = layer(*inputs, **options)
         loss = tf.reduce_sum(tf.sin(3 * tf.cast(output, "float32")))
         loss += tf.add_n(layer.losses) if layer.losses else 0.0
-    variables = layer.trainable_variables
-    found = tape.gradient(loss, [variable.value for variable in variables])
-    # Those of rows that are gathered become tensors.
-    found = [x if x is None else tf.convert_to_tensor(x) for x in found]
-    return {variable.path: gradient for variable, gradient in zip(variables, found)}
-
-
-def trains_every_weight(layer, *inputs, **options):
-    for path, gradient in gradients(layer, *inputs, **options).items():
-        assert gradient is not None, path
-        assert np.all(np.isfinite(gradient)), path
+    weights = layer.trainable_variables
+    gradients = tape.gradient(loss, [weight.value for weight in weights])
+    for weight, gradient in zip(weights, gradients, strict=True):
+        assert gradient is not None, weight.path
+        # Those of rows that are gathered become tensors.
+        gradient = tf.convert_to_tensor(gradient)
+        assert np.all(np.isfinite(gradient)), weight.path
         # The bias of keys adds the same to all logits of a query, which softmax ignores.
-        if not path.endswith("key/bias"):
-            assert np.any(np.abs(gradient) > 1e-7), path
+        if not weight.path.endswith("key/bias"):
+            assert np.any(np.abs(gradient) > 1e-7), weight.path
 
 
 def decode(layer, x, count, max_length=None):

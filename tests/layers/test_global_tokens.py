@@ -59,9 +59,6 @@ def test_in_a_functional_model():
 
 
 def test_bad_arguments():
-    message = "Cluster of assignment 'balanced' do not support global tokens"
-    with pytest.raises(ValueError, match=message):
-        attention([layers.FullHeads(1), layers.RoutingHeads(1, 2, 3, assignment="balanced")])
     with pytest.raises(ValueError, match="num_global_tokens must be a positive integer.*=0"):
         attention(num_global_tokens=0)
     layer, x = attention([layers.FullHeads(1)], num_global_tokens=1), inputs()

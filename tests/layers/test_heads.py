@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import Heads, LocalRoutingHeads
+from rt_keras.layers import Heads
 from rt_keras.layers.key_sets import (
     BlockAndCentroids,
     Cluster,
@@ -14,41 +14,9 @@ from rt_keras.layers.key_sets import (
     Strided,
     Window,
 )
-from rt_keras.ops.blocks import take_places
 from rt_keras.ops.full import naive_full_attention
 
 LENGTH, HEADS, DEPTH = 26, 2, 6
-# Unions that neither are a declared kind of heads nor in `tests/contract`.
-UNIONS = {
-    "sliding window and stride": [Window(4, look_back=2, sliding_window=6), Strided(3)],
-    "window, cluster, stride and first tokens": [
-        Window(3),
-        Cluster(3, window_size=4),
-        Strided(4),
-        FirstTokens(2),
-    ],
-    "window, first tokens, blocks of neighbors and persistent keys": [
-        Window(8, look_back=0),
-        FirstTokens(3),
-        SelectedBlocks(2, num_blocks=2, segment_size=8, by_content=False),
-        Persistent(2),
-    ],
-    "window and blocks of nodes": [
-        Window(8),
-        SelectedBlocks(1, num_blocks=3, segment_size=8, num_nodes=1),
-    ],
-    "window, cluster of keys and persistent keys": [
-        Window(3, max_relative_distance=4),
-        Cluster(2, window_size=4, routed_key="key", scaled=False),
-        Persistent(2),
-    ],
-}
-
-
-def make(name, **options):
-    heads = Heads(HEADS, UNIONS[name], dtype="float64", **options)
-    heads.build([2, HEADS, LENGTH, DEPTH], [2, HEADS, LENGTH, DEPTH])
-    return heads
 
 
 def inputs(seed=0):
@@ -87,37 +55,6 @@ def test_equation(sets, causal):
         seen = np.pad(seen, [[0, 0], [0, 3]], constant_values=True)
     expected = naive_full_attention(query, key, value, attention_mask=np.array([seen, seen]))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
-
-
-def test_a_window_and_a_cluster_are_local_routing_heads():
-    query, value, key = inputs()
-    both = Heads(HEADS, [Window(4), Cluster(3, window_size=4, seed=1)], dtype="float64")
-    kind = LocalRoutingHeads(HEADS, 4, 3, 4, seed=1, dtype="float64")
-    outputs = [heads(query, value, key, use_causal_mask=True) for heads in (both, kind)]
-    np.testing.assert_array_equal(*outputs)
-    assert [x.shape for x in both.weights] == [x.shape for x in kind.weights]
-
-
-@pytest.mark.parametrize("name", UNIONS)
-def test_chunks_and_steps_of_rows_at_different_positions_are_one_pass(name):
-    heads, given = make(name), inputs()
-    expected = heads(*given, use_causal_mask=True)
-    cache = heads.make_cache(*given, count=9, max_length=LENGTH)
-    for start, end in ((9, 10), (10, 17)):
-        chunk = [x[:, :, start:end] for x in given]
-        output, cache = heads.call_with_cache(*chunk, cache, start)
-        np.testing.assert_allclose(output, expected[:, :, start:end], rtol=0, atol=1e-9)
-    # The first row starts again from a shorter prompt.
-    other = heads.make_cache(*given, count=7, max_length=LENGTH)
-    cache = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], axis=0), other, cache)
-    for step in range(4):
-        places = np.array([7, 17], np.int32) + step
-        rows = [take_places(x, places[:, None]) for x in given]
-        output, cache = heads.call_with_cache(*rows, cache, tf.constant(places))
-        for row, place in enumerate(places):
-            np.testing.assert_allclose(
-                output[row, :, 0], expected[row, :, place], rtol=0, atol=1e-9
-            )
 
 
 @pytest.mark.parametrize(
@@ -166,14 +103,6 @@ def test_bad_blocks(options, message):
         SelectedBlocks(**{"block_size": 4, "num_blocks": 2, **options})
 
 
-def test_blocks_of_the_last_positions_are_causal():
-    blocks = SelectedBlocks(2, num_blocks=2, segment_size=4, memory_length=8)
-    heads = Heads(HEADS, [Window(4, look_back=0), blocks], dtype="float64")
-    message = "SelectedBlocks with memory_length=8 need use_causal_mask=True"
-    with pytest.raises(ValueError, match=message):
-        heads(*inputs())
-
-
 def test_budgets_above_the_text_are_all_keys():
     """More blocks and nodes than there are, and a memory that is longer than the text."""
     query, value, key = inputs()
@@ -205,16 +134,3 @@ def test_a_set_belongs_to_one_union():
     Heads(2, [window])(x, x, x)
     with pytest.raises(ValueError, match="is part of other heads. Give each head group its own"):
         Heads(2, [window])(x, x, x)
-
-
-def test_a_union_has_the_abilities_of_all_its_sets():
-    bounded = Heads(2, [Window(4), Cluster(3, window_size=4), Persistent(2)]).abilities
-    growing = Heads(2, [Window(4), Strided(4)]).abilities
-    assert bounded.stateful and bounded.bounded
-    assert growing.cached and not growing.bounded and not growing.stateful
-    assert Heads(2, [Window(4), FirstTokens(2)]).abilities.stateful
-    blocks = SelectedBlocks(1, num_blocks=2, segment_size=4)
-    recent = SelectedBlocks(1, num_blocks=2, segment_size=4, memory_length=8)
-    assert not Heads(2, [Window(4), blocks]).abilities.bounded and blocks.abilities.bidirectional
-    assert Heads(2, [Window(4), recent]).abilities.stateful and not recent.abilities.bidirectional
-    assert not bounded.global_tokens and growing.global_tokens

@@ -57,7 +57,6 @@ def twins(query, value, key=None, **options):
 CALLS = {
     "masks": {"query_mask": checks.padding(2, 7), "value_mask": checks.padding(2, 7, "left")},
     "key mask": {"key_mask": checks.padding(2, 7)},
-    "padding as attention mask": {"attention_mask": checks.padding(2, 7)[:, None]},
     "attention mask": {"attention_mask": np.stack([np.tri(7, dtype=bool), np.ones((7, 7), bool)])},
     "all of them": {
         "value_mask": checks.padding(2, 7),

@@ -97,18 +97,6 @@ def test_no_statistics_without_training_and_only_a_loss_if_frozen():
     assert group.losses[0] > 0
 
 
-def test_the_loss_trains_queries_and_keys_but_not_centroids():
-    query, key, value = (tf.Variable(x) for x in vectors())
-    group = heads(commitment_weight=0.3)
-    with tf.GradientTape() as tape:
-        tape.watch(group.centroids.centroids.value)
-        group(query, value, key, training=True)
-        loss = group.losses[0]
-    found = tape.gradient(loss, [query, key, value])
-    assert np.any(found[0]) and np.any(found[1]) and found[2] is None
-    assert not group.trainable_variables
-
-
 def test_samples_with_fewer_positions_than_clusters():
     x = checks.random(1, 2, 2, 6)
     group = RoutingHeads(2, 5, 4)

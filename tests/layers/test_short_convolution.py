@@ -62,6 +62,7 @@ def convolved(x, kernel, mask=None):
 def test_equation(kernel_size, kind):
     layer, mask = ShortConvolution(kernel_size, dtype="float64"), checks.padding(2, LENGTH, kind)
     np.testing.assert_array_equal(layer(X), X)
+    checks.trains_every_weight(layer, X)
     kernel = randomize(layer).kernel.numpy()
     assert kernel.shape == (kernel_size, WIDTH)
     found = layer(X, mask=mask)
@@ -96,19 +97,6 @@ def test_groups_get_convolved_vectors(groups, options, kind):
     plain.output_dense.set_weights(layer.output_dense.get_weights())
     found, expected = (x(X, y, query_mask=query_mask, value_mask=key_mask) for x in (layer, plain))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
-
-
-def test_training_starts_from_attention_without_convolutions():
-    plain = attention(conv_kernel_size=None, dtype="float32")
-    assert plain.query_convolution is None
-    layer = MultiHeadAttention(copy_groups(SEES_ALL, "float32"), DEPTH, conv_kernel_size=4)
-    x = X.astype("float32")
-    layer.build(x.shape, x.shape)
-    for role in ("query", "key", "value", "output"):
-        weights = getattr(plain, f"{role}_dense").get_weights()
-        getattr(layer, f"{role}_dense").set_weights(weights)
-    np.testing.assert_array_equal(layer(x, x), plain(x, x))
-    checks.trains_every_weight(layer, x, x)
 
 
 # Decoding.

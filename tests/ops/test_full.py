@@ -47,18 +47,12 @@ def test_a_causal_mask_does_not_depend_on_the_first_query():
         np.testing.assert_allclose(found, same, rtol=0, atol=1e-12)
 
 
-def test_a_position_behind_the_end():
-    x = tf.zeros([1, 1, 1, 4])
+@pytest.mark.parametrize("read, length, position", [(full_step, 1, 3), (full_chunk, 2, 2)])
+def test_positions_behind_the_end(read, length, position):
+    x = tf.zeros([1, 1, length, 4])
     cache = full_cache(x, x, max_length=3)
     with pytest.raises(ValueError, match="holds 3 positions, 0 to 2. Received: position=3"):
-        full_step(x, x, x, cache, 3)
-
-
-def test_a_chunk_behind_the_end():
-    x = tf.zeros([1, 1, 4, 2])
-    cache = full_cache(x, x, max_length=6)
-    with pytest.raises(ValueError, match="holds 6 positions, 0 to 5. Received: position=7"):
-        full_chunk(x, x, x, cache, 4)
+        read(x, x, x, cache, position)
 
 
 def grouped_inputs():

@@ -5,10 +5,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import ops
-from rt_keras.ops.full import naive_full_attention
-from rt_keras.ops.local.windows import naive_local_attention
-from rt_keras.ops.naive import naive_normalize
-from rt_keras.ops.nearest.attention import naive_nearest_attention
+from rt_keras.ops.naive import naive_logits, naive_mask, naive_normalize, naive_softmax
+from rt_keras.ops.nearest.attention import naive_clusters, naive_nearest_keys
 from tests.ops import checks
 
 LENGTH = 11
@@ -16,14 +14,10 @@ GLOBAL = np.zeros((2, LENGTH), bool)
 GLOBAL[0, [0, 6]] = GLOBAL[1, 4] = True
 
 KINDS = {
-    "full": (ops.full_attention, naive_full_attention, {}),
-    "local": (ops.local_attention, naive_local_attention, {"block_size": 2}),
-    "nearest": (
-        ops.nearest_attention,
-        naive_nearest_attention,
-        {"window_size": 4, "num_probes": 2},
-    ),
-    "shared": (ops.nearest_attention, naive_nearest_attention, {"window_size": 4}),
+    "full": (ops.full_attention, {}),
+    "local": (ops.local_attention, {"block_size": 2}),
+    "nearest": (ops.nearest_attention, {"window_size": 4, "num_probes": 2}),
+    "shared": (ops.nearest_attention, {"window_size": 4}),
 }
 
 
@@ -36,7 +30,7 @@ def inputs_of(kind, **options):
 def op_of(kind):
     """The op with global tokens, as `checks` calls it."""
     tokens = ops.find_global_tokens(GLOBAL, 3)
-    op, _, options = KINDS[kind]
+    op, options = KINDS[kind]
     normalized = kind in ("nearest", "shared")
 
     def attend(**given):
@@ -46,42 +40,34 @@ def op_of(kind):
     return attend
 
 
-def equation_of(kind):
-    """The weights of the kind without global keys; then those keys, by their logits."""
-    _, equation, options = KINDS[kind]
+def seen_without_global_tokens(kind, query, key, centroids, causal, others):
+    """The keys of a kind; `others` are real positions that are no global tokens."""
+    if kind == "full":
+        return np.ones((LENGTH, LENGTH), bool)
+    if kind == "local":
+        block = np.arange(LENGTH) // 2
+        return abs(block[:, None] - block) <= 1
+    _, options = KINDS[kind]
+    clusters = naive_clusters(query, centroids)[..., : options.get("num_probes", 1)]
+    of_keys = np.where(others[:, None], naive_clusters(key, centroids)[..., 0], -1)
+    return naive_nearest_keys(clusters, of_keys, options["window_size"], causal)
 
-    def attend(query, key, value, causal=False, mask=None, **given):
-        table = given.get("relative_embeddings")
-        real = np.ones((2, LENGTH), bool) if mask is None else mask
-        others = real & ~GLOBAL
-        masks = {"query_mask": others if key is None else mask, "key_mask": others}
-        identity = np.broadcast_to(np.eye(LENGTH), (*query.shape[:3], LENGTH))
-        given |= {**options, **masks, "causal": causal}
-        weights = equation(query, key, identity, **given)
+
+def equation_of(kind):
+    """One softmax over the keys of the kind and over global ones, which have no distances."""
+
+    def attend(
+        query, key, value, causal=False, mask=None, centroids=None, relative_embeddings=None
+    ):
         key = query if key is None else key
+        others = ~GLOBAL if mask is None else mask & ~GLOBAL
+        seen = seen_without_global_tokens(kind, query, key, centroids, causal, others)
         if kind in ("nearest", "shared"):
             query, key = naive_normalize(query), naive_normalize(key)
-        output = np.zeros(value.shape)
-
-        def logit(b, h, i, j, vector=0.0):
-            product = query[b, h, i] @ (key[b, h, j] + vector)
-            return product * query.shape[-1] ** -0.5
-
-        for b, h, i in np.ndindex(*query.shape[:3]):
-            seen = [j for j in range(LENGTH) if real[b, j] and (j <= i or not causal)]
-            found = {j: logit(b, h, i, j) for j in seen if GLOBAL[b, j] or GLOBAL[b, i]}
-            found = {j: np.exp(x) for j, x in found.items()} if real[b, i] else {}
-            row = weights[b, h, i]
-            if row.any() and not GLOBAL[b, i]:
-                # Of all kinds, the own position has the plain logit, if it is seen.
-                anchor = i if row[i] else np.argmax(row)
-                vector = 0.0 if table is None else table[h, np.clip(i - anchor, -3, 3) + 3]
-                total = np.exp(logit(b, h, i, anchor, vector)) / row[anchor]
-                found |= {j: row[j] * total for j in np.flatnonzero(row)}
-            if found:
-                total = sum(found.values())
-                output[b, h, i] = sum(x / total * value[b, h, j] for j, x in found.items())
-        return output
+        is_global = GLOBAL[:, None, :, None] | GLOBAL[:, None, None]
+        plain, logits = naive_logits(query, key), naive_logits(query, key, relative_embeddings)
+        real = naive_mask(LENGTH, LENGTH, causal=causal, query_mask=mask, key_mask=mask)
+        return naive_softmax(np.where(is_global, plain, logits), (seen | is_global) & real) @ value
 
     return attend
 

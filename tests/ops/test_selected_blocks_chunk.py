@@ -51,18 +51,6 @@ def test_chunks_are_one_pass(case, fewest, monkeypatch):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_a_cache_of_some_positions_is_that_of_chunks():
-    x = checks.tensors(checks.arrays(LENGTH))
-    options = CASES["content"]
-    counts = tf.constant([20, 31])
-    cache = new_cache(options, x["key"], x["value"], counts)
-    for row, count in enumerate(counts.numpy()):
-        one = [x[name][row : row + 1, :, :count] for name in ("key", "value")]
-        alone = new_cache(options, *one)
-        for name, tensor in alone.items():
-            np.testing.assert_allclose(cache[name][row], tensor[0], rtol=0, atol=1e-12)
-
-
 @pytest.fixture(scope="module")
 def long_inputs():
     return checks.arrays(LONG)
@@ -108,15 +96,17 @@ def test_a_ring_of_a_prompt(counts, long_inputs, expected):
 
 
 @pytest.mark.parametrize(
-    "case, start, jit_compile",
+    "case, start, length, jit_compile",
     [
-        ("content", 2, False),
-        pytest.param("first tokens in nodes", 12, True, marks=pytest.mark.slow),
+        ("content", 2, 12, False),
+        pytest.param("first tokens in nodes", 12, 22, True, marks=pytest.mark.slow),
+        # Several slices of a ring.
+        pytest.param("memory", 60, 91, False, marks=pytest.mark.slow),
     ],
 )
-def test_gradients_of_the_first_segments(case, start, jit_compile, monkeypatch):
+def test_gradients_stay_in_the_chunk(case, start, length, jit_compile, monkeypatch):
     monkeypatch.setattr(selected_blocks_chunk, "FEWEST_SEGMENTS", 1)
-    options = CASES[case]
+    options = {**CASES, **RECENT}[case]
 
     def compiled(*, cache, position, **arguments):
         # As in a model, whose chunks start where a tensor says.
@@ -131,25 +121,11 @@ def test_gradients_of_the_first_segments(case, start, jit_compile, monkeypatch):
         return function(cache, tf.constant(position), inputs)
 
     chunk_checks.gradients_stay_in_the_chunk(
-        new_cache(options, max_length=start + 10),
+        new_cache(options, max_length=length),
         compiled,
         lambda **arguments: attention(**arguments, causal=True),
-        checks.arrays(start + 10),
+        checks.arrays(length),
         start,
-        **options,
-    )
-
-
-@pytest.mark.slow
-def test_gradients_of_a_ring():
-    """Several slices have the gradients of one pass with constant earlier positions."""
-    options, inputs = RECENT["memory"], checks.arrays(91)
-    chunk_checks.gradients_stay_in_the_chunk(
-        new_cache(options),
-        chunk,
-        lambda **arguments: attention(**arguments, causal=True),
-        inputs,
-        60,
         **options,
     )
 
@@ -165,14 +141,6 @@ def test_padding_of_slices_does_not_change_a_ring(long_inputs):
     np.testing.assert_allclose(padded[0][:, :, :13], alone[0], rtol=0, atol=1e-12)
     for name, kept in alone[1].items():
         np.testing.assert_allclose(padded[1][name], kept, rtol=0, atol=1e-12)
-
-
-def test_the_size_of_a_ring_does_not_depend_on_the_length():
-    caches = [new_cache(RECENT["memory"], max_length=length) for length in (1, 2**30)]
-    for name, x in caches[0].items():
-        assert x.shape == caches[1][name].shape
-    # The memory, two blocks of the window, and a segment.
-    assert caches[0]["key"].shape == [2, 2, 8 + 16 + 8, 6]
 
 
 def test_a_cache_of_another_memory():

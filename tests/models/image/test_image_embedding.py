@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.models.image.image_embedding import (
     RoutingTransformerImageEmbedding,
-    sequence_to_images,
 )
 
 SHAPE = (4, 2, 3)
@@ -74,15 +72,3 @@ def test_values(order, classes, positions):
     output = layer(images, labels=labels)
     assert output.shape == (2, 24, WIDTH)
     np.testing.assert_allclose(output, reference(layer, images, order, labels), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_sequences_there_and_back(order):
-    layer, images = make_layer(order), random_images()
-    sequence = np.asarray(layer.to_sequence(images))
-    expected = [[image[place] for place in places(order)] for image in images]
-    np.testing.assert_array_equal(sequence, expected)
-    np.testing.assert_array_equal(layer.to_images(sequence), images)
-    deep = np.stack([sequence, sequence + 1], axis=-1)
-    found = np.asarray(sequence_to_images(tf.constant(deep), SHAPE, ORDERS[order]))
-    np.testing.assert_array_equal(found, np.stack([images, images + 1], axis=-1))

@@ -64,23 +64,6 @@ def test_generation_from_strings(model):
 # Decoding with a cache.
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"shift_tokens": True, "conv_kernel_size": 3}], ids=str)
-def test_logits_of_one_position_at_a_time(options):
-    model, inputs = make_cached(dtype="float64", **options), make_inputs()
-    expected = model(inputs)
-    tokens, mask = inputs["decoder_token_ids"], inputs["encoder_padding_mask"]
-    embedded = model.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
-    cross_caches = model.backbone.make_cross_cache(model.backbone.encode(embedded, mask), mask)
-    hidden, cache = model.backbone.prefill(tokens[:, :7], cross_caches, 5, 12)
-    np.testing.assert_allclose(model.token_logits(hidden), expected[:, :7], rtol=0, atol=1e-11)
-    for position in range(5, 12):
-        logits, _, cache = model.call_with_cache(
-            tokens[:, position, None], cross_caches, cache, position
-        )
-        np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-11)
-
-
 def with_prompts():
     """Prompts of lengths 2 and 5."""
     mask = (np.arange(12) < np.array([[2], [5]])).astype("int32")
@@ -89,8 +72,9 @@ def with_prompts():
 
 @pytest.mark.parametrize("sampler", ["greedy", pytest.param("beam", marks=pytest.mark.slow)])
 def test_samplers_get_the_same_logits_as_with_recomputation(sampler, monkeypatch):
-    groups = {"encoder_head_groups": [FullHeads(2)], "head_groups": [LocalHeads(2, 4)]}
-    model, inputs, encoded = make_cached(**groups), with_prompts(), []
+    options = {"encoder_head_groups": [FullHeads(2)], "head_groups": [LocalHeads(2, 4)]}
+    options |= {"shift_tokens": True, "conv_kernel_size": 3}
+    model, inputs, encoded = make_cached(**options), with_prompts(), []
     encode = model.backbone.encode
     monkeypatch.setattr(
         model.backbone, "encode", lambda *x, **y: encoded.append(1) or encode(*x, **y)

@@ -84,9 +84,6 @@ def test_padding_is_certainly_blank():
     p = tf.nn.softmax(found).numpy()
     np.testing.assert_allclose(p[mask == 0], [[1, 0, 0]] * 4, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(found.numpy()[mask == 1], logits[mask == 1])
-    labels = np.array([[1, 2], [2, 0]])
-    alone = [CTCLoss()(labels[:1], logits[:1, :3]), CTCLoss()(labels[1:], logits[1:, :1])]
-    close(CTCLoss(reduction=None)(labels, found), alone, 1e-5)
 
 
 @settings(max_examples=20)
