@@ -13,7 +13,6 @@ import multiprocessing
 import tempfile
 from pathlib import Path
 
-import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
@@ -73,8 +72,6 @@ def as_adapted(name, folder, text, output):
     """Also writes the model for the checks that follow."""
     model = adapted(name, folder, layers=[])
     found = compared(model, text, output)
-    model.save(output / "model.keras")
-    model.save_to_preset(output / "preset")
     model.export(output / "exported", verbose=False)
     return found
 
@@ -82,22 +79,6 @@ def as_adapted(name, folder, text, output):
 def as_full_heads(name, folder, text, output):
     layers = "global" if name == "gemma3" else None
     return compared(adapted(name, folder, layers), text, output)
-
-
-def restored(name, folder, text, output):
-    model = adapted(name, folder, layers=[])
-    original = rt_keras.restore(model)
-    original.preprocessor = model.preprocessor
-    return compared(original, text, output)
-
-
-def from_keras(name, folder, text, output):
-    return compared(keras.saving.load_model(output / "model.keras"), text, output)
-
-
-def from_preset(name, folder, text, output):
-    model = keras_hub.models.CausalLM.from_preset(str(output / "preset"))
-    return compared(model, text, output)
 
 
 def from_saved_model(name, folder, text, output):
@@ -131,9 +112,6 @@ OF_LANGUAGE_MODELS = {
     reference: "",
     as_adapted: EQUAL,
     as_full_heads: EQUAL,
-    restored: EQUAL,
-    from_keras: EQUAL,
-    from_preset: EQUAL,
     from_saved_model: "1e-3",
 }
 CHECKS = {

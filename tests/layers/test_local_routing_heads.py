@@ -4,13 +4,9 @@ import pytest
 from rt_keras.layers import LocalRoutingHeads
 from rt_keras.ops.convolution import naive_convolution
 from tests.layers import checks
-from tests.layers.test_routing_heads import statistics
+from tests.layers.test_routing_heads import statistics, vectors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing updates its centroids")
-
-
-def vectors(length=13):
-    return [checks.random(2, 2, length, 6, seed=seed, dtype="float64") for seed in range(3)]
 
 
 def heads(**options):
@@ -25,7 +21,7 @@ def heads(**options):
 
 @pytest.mark.parametrize("options", [{}, {"routed_key": "key"}, {"kernel_size": 1}], ids=str)
 def test_statistics(options):
-    query, key, value = (x.astype("float32") for x in vectors())
+    query, key, value = vectors(length=13, dtype="float32")
     mask = checks.padding(2, 13)
     group = heads(**options, dtype="float32", commitment_weight=0.3)
     group(query, value, key, query_mask=mask, key_mask=mask, training=True)

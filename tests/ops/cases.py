@@ -118,7 +118,7 @@ def usual(name, length=18, **arrays):
     far = {"far": 2} if case.far else {}
     inputs = case.arrays(length=length, shared=case.shared is True, **far, **arrays)
     mask = checks.mask("scattered", length, batch=inputs["query"].shape[0])
-    options = {**case.options, "query_mask": mask}
+    options = {**case.options, **case.of_inputs(inputs), "query_mask": mask}
     if case.causal != "always":
         options["causal"] = True
     if case.shared is not True:
@@ -133,7 +133,7 @@ def changed(case, by, length, **arrays):
     far = {"far": 2} if case.far else {}
     shared = case.shared is True
     inputs = case.arrays(length=length, shared=shared, **{**far, **of_arrays, **arrays})
-    return inputs, {**case.options, **options}
+    return inputs, {**case.options, **options, **case.of_inputs(inputs)}
 
 
 def clustered_arrays(clusters=3, **options):
@@ -229,16 +229,6 @@ def lsh_arrays(length, rounds=2, buckets=4, heads=2, **options):
     found = checks.arrays(length, heads=heads, **options)
     rotations = np.random.default_rng(7).normal(size=(heads, rounds, 6, buckets // 2))
     return {**found, "rotations": rotations}
-
-
-def random(query, key, value, **options):
-    seeds = SEEDS[: query.shape[1]]
-    return ops.random_attention(query, key, value, routing_seed=seeds, **options)
-
-
-def equation_of_random(query, key, value, **options):
-    seeds = SEEDS[: query.shape[1]]
-    return naive_random_attention(query, key, value, routing_seed=seeds, **options)
 
 
 def grouped(projections, num_clusters, query_mask=None, iterations=10, **given):
@@ -392,9 +382,10 @@ CASES = {
         drops={"window_size": 5, "clusters": 1},
     ),
     "random": Case(
-        random,
-        equation_of_random,
+        ops.random_attention,
+        naive_random_attention,
         {"num_clusters": 3, "window_size": 5},
+        of_inputs=lambda inputs: {"routing_seed": SEEDS[: inputs["query"].shape[1]]},
         space={"window_size": SMALL, "num_clusters": st.integers(1, 5)},
         **{**MEMBERS, "causal": "option"},
         drops={"window_size": 5, "num_clusters": 1},

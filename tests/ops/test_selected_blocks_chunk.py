@@ -148,5 +148,3 @@ def test_a_cache_of_another_memory():
     cache = new_cache(RECENT["memory"])
     with pytest.raises(ValueError, match="With memory_length=16, .* 40 places. Received: 32"):
         chunk(**x, cache=cache, position=0, **{**RECENT["memory"], "memory_length": 16})
-    with pytest.raises(ValueError, match="multiple of segment_size. Received: memory_length=9"):
-        new_cache({**RECENT["memory"], "memory_length": 9})

@@ -218,20 +218,19 @@ def test_missing_or_damaged_files_are_refused(tmp_path, name, change, message):
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "message"),
+    ("options", "message"),
     [
-        ("no_such_folder", {}, "model must be an existing folder, .*'no_such_folder'"),
-        (None, {"dtype": "float3"}, "dtype must be a dtype policy, .*'float3'"),
-        (None, {"head_groups": [LocalHeads(3, 4)]}, "as many heads as .*, 4. Received: 3"),
+        ({"dtype": "float3"}, "dtype must be a dtype policy, .*'float3'"),
+        ({"head_groups": [LocalHeads(3, 4)]}, "as many heads as .*, 4. Received: 3"),
     ],
 )
 def test_wrong_arguments_are_refused_before_weights_are_read(
-    tmp_path, monkeypatch, model, options, message
+    tmp_path, monkeypatch, options, message
 ):
     write_llama(tmp_path)
     monkeypatch.setattr("rt_keras.models.adapted.folders.TensorFiles.read", None)
     with pytest.raises(ValueError, match=message):
-        rt_keras.adapt(tmp_path if model is None else model, **{"head_groups": HEADS, **options})
+        rt_keras.adapt(tmp_path, **{"head_groups": HEADS, **options})
 
 
 def test_presets_that_cannot_be_downloaded_are_refused(monkeypatch):

@@ -1,12 +1,7 @@
-import keras_hub
-import pytest
 import tensorflow as tf
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.layers import LocalHeads
-from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 from rt_keras.models import RoutingTransformerCausalLMPreprocessor as Preprocessor
-from tests.models import checks
 
 TEXTS = ["the quick fox", "", "the fox jumps"]
 
@@ -46,22 +41,3 @@ def test_generated_bytes_that_are_not_utf8():
     tokens = {name: tf.constant(values) for name, values in tokens.items()}
     in_graph = tf.function(preprocessor.generate_postprocess)(tokens)
     assert in_graph.numpy().tolist() == [b"a\xff"]
-
-
-@pytest.mark.parametrize("tokenizer", ["bytes", "sentence_piece"], indirect=True)
-def test_preset(tokenizer, tmp_path):
-    backbone = RoutingTransformerBackbone(
-        tokenizer.vocabulary_size(), 1, 8, 8, [LocalHeads(1, block_size=4)]
-    )
-    preprocessor = Preprocessor(tokenizer, sequence_length=12)
-    RoutingTransformerCausalLM(backbone, preprocessor).save_to_preset(str(tmp_path / "task"))
-    loaded = keras_hub.models.CausalLMPreprocessor.from_preset(str(tmp_path / "task"))
-    assert type(loaded) is Preprocessor and type(loaded.tokenizer) is type(tokenizer)
-    checks.same(loaded(TEXTS), preprocessor(TEXTS))
-    loaded = keras_hub.tokenizers.Tokenizer.from_preset(str(tmp_path / "task"))
-    assert loaded.get_vocabulary() == tokenizer.get_vocabulary()
-    # A preset with a tokenizer alone gets a default preprocessor.
-    backbone.save_to_preset(str(tmp_path / "backbone"))
-    tokenizer.save_to_preset(str(tmp_path / "backbone"))
-    loaded = Preprocessor.from_preset(str(tmp_path / "backbone"), sequence_length=20)
-    checks.same(loaded(TEXTS), Preprocessor(tokenizer, sequence_length=20)(TEXTS))
