@@ -46,8 +46,7 @@ class Stateful:
         check_can_be_stateful(self.backbone)
         if not tf.is_tensor(batch):
             positive_int("batch", batch)
-        cache = self.backbone.new_cache(batch, NO_END)
-        return {"position": tf.zeros([batch], tf.int32), "cache": cache}
+        return {"position": tf.zeros([batch], tf.int32), "cache": self.new_cache(batch, NO_END)}
 
     def make_stateful(self, batch_size):
         """Makes training stateful: row r of each batch continues row r of the previous batch.

@@ -6,6 +6,7 @@ import os
 import keras
 import keras_hub
 
+from rt_keras.arguments import wrong_value
 from rt_keras.models.adapted.architectures import (
     attention_layers,
     backbone_of,
@@ -115,9 +116,7 @@ def adapt(
         if keys is not None:
             raise ValueError(f"keys can only be set without head_groups. Received: keys={keys}")
     if position_extension not in EXTENSIONS:
-        raise ValueError(
-            f"position_extension must be one of {EXTENSIONS}. Received: {position_extension!r}"
-        )
+        raise wrong_value("position_extension", f"one of {EXTENSIONS}", position_extension)
     sequence_length = max_sequence_length
     if isinstance(model, (str, os.PathLike)):
         check = functools.partial(_check_fits, head_groups, layers, keys)
@@ -131,9 +130,7 @@ def adapt(
         )
     backbone = backbone_of(model)
     if not isinstance(backbone, keras.Model):
-        raise ValueError(
-            f"model must be a Keras model, a folder or the name of a preset. Received: {model!r}"
-        )
+        raise wrong_value("model", "a Keras model, a folder or the name of a preset", model)
     if not isinstance(backbone, keras_hub.models.Backbone):
         _check_graph(head_groups, max_sequence_length, num_global_tokens)
         return adapt_graph(model, head_groups, layers)
@@ -153,8 +150,7 @@ def adapt(
     if max_sequence_length is not None:
         scaled = not have_rotary_distances(head_groups)
         config = config_for_length(config, max_sequence_length, trained_length, scaled)
-    config |= {"head_groups": head_groups, "layers": layers}
-    config["num_global_tokens"] = num_global_tokens
+    config |= {"head_groups": head_groups, "layers": layers, "num_global_tokens": num_global_tokens}
     # What the files of a folder say and KerasHub leaves out.
     config |= getattr(backbone, "adapted_options", {})
     adapted = made_with_weights_of(backbone, BACKBONES[type(backbone)], config, position_extension)

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from rt_keras.data.tables import table
 from rt_keras.layers.heads import Heads
-from rt_keras.layers.key_sets.first_tokens import FirstTokens
-from rt_keras.layers.key_sets.window import Window
+from rt_keras.layers.key_sets import FirstTokens, KeySet, Window
 
 # Options left out of descriptions: those of any layer, and the number of heads, which comes first.
 OF_LAYERS = ("name", "dtype", "trainable", "num_heads")
@@ -88,10 +87,10 @@ class Adaptation:
     def __repr__(self):
         rows = []
         for numbers, layer in _runs(self.layers):
-            kept = layer.cache_bytes, layer.cache_bytes_per_token, layer.left_alone
+            others = layer.cache_bytes, layer.cache_bytes_per_token, layer.left_alone
             for group in layer.head_groups:
-                rows.append((numbers, *vars(group).values(), *kept))
-                numbers, kept = "", (None, None, "")
+                rows.append((numbers, *vars(group).values(), *others))
+                numbers, others = "", (None, None, "")
         return table(COLUMNS, rows)
 
 
@@ -143,14 +142,15 @@ def described(group):
 
 
 def _read_by(group, causal):
-    window, first_tokens, others = [], [], []
+    """Returns the `AdaptedHeads` of a head group."""
+    # The keys read by the sets of each class, other classes last.
+    counts = {Window: [], FirstTokens: [], KeySet: []}
     for key_set in getattr(group, "key_sets", ()):
-        own = {Window: window, FirstTokens: first_tokens}
-        found = next((own[cls] for cls in own if isinstance(key_set, cls)), others)
-        found.append(key_set.keys_read(causal))
+        kind = next(cls for cls in counts if isinstance(key_set, cls))
+        counts[kind].append(key_set.keys_read(causal))
     if not hasattr(group, "key_sets"):
-        others.append(None)
-    sums = (None if None in found else sum(found) for found in (window, first_tokens, others))
+        counts[KeySet].append(None)
+    sums = (None if None in numbers else sum(numbers) for numbers in counts.values())
     return AdaptedHeads(described(group), *sums)
 
 
@@ -159,7 +159,7 @@ def _cache_of(layer):
     if not (layer.causal and layer.cached_decoding):
         return None, None
     short = _bytes_of_cache(layer, LENGTHS[0])
-    if not any(not group.abilities.bounded for group in layer.head_groups):
+    if all(group.abilities.bounded for group in layer.head_groups):
         return short, 0
     long = _bytes_of_cache(layer, LENGTHS[1])
     per_token = (long - short) // (LENGTHS[1] - LENGTHS[0])

@@ -14,7 +14,7 @@ from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.export import write_transformers_files
 from rt_keras.models.adapted.graph_generation import GraphGeneration, Prompts
-from rt_keras.models.adapted.prompt_reading import PromptReading
+from rt_keras.models.adapted.prompt_reading import PromptReading, state_of_rows
 from rt_keras.models.chunked_loss import ChunkedLoss, losses_of_layer
 from rt_keras.models.generation import (
     array_of,
@@ -143,16 +143,16 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
         if state is not None and searches:
             needed = "None for a ContrastiveSampler, which needs the hidden states of all tokens"
             raise ValueError(f"state must be {needed}. Received: a state, which lacks them")
-        state = state and _of_rows(state, len(tokens))
         # The text of the state begins with a start token, so that of the prompt is not read.
         has_texts = state is not None and self.preprocessor is not None
         begin = len(start_tokens(self.preprocessor)) if has_texts else 0
         if lengths.min() <= begin:
             raise ValueError("With a state, each prompt must have at least one token")
-        offset = np.zeros_like(lengths) if state is None else state["count"] - begin
+        state = state_of_rows(state, len(tokens), width)
+        offset = state["count"] - begin
         check_positions((offset + ends).max(), self.backbone.longest)
-        cache, hidden, _ = self._read_prompts(
-            tokens[:, begin:], lengths - 1 - begin, state, width, with_hidden=searches
+        cache, hidden = self._read_prompts(
+            tokens[:, begin:], lengths - 1 - begin, state, with_hidden=searches
         )
         stops = tuple(() if stop_token_ids is None else stop_token_ids) or None
         if draws_in_place(self):
@@ -199,16 +199,15 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
         if not counts.size or not counts.min():
             raise ValueError("inputs must be texts of at least one token")
         tokens = keras.utils.pad_sequences(rows, padding="post")
-        if state is not None:
-            state = _of_rows(state, len(rows))
-        elif max_length is None:
+        if max_length is None:
             max_length = int(counts.max()) + getattr(self.preprocessor, "sequence_length", 0)
-        else:
+        elif state is None:
             check_room(counts.max(), max_length)
-        before = 0 if state is None else state["count"]
-        check_positions((before + counts).max(), self.backbone.longest)
-        cache, _, room = self._read_prompts(tokens, counts, state, max_length, verbose)
-        return {"count": before + counts, "room": room, "cache": cache}
+        state = state_of_rows(state, len(rows), max_length)
+        count = state["count"] + counts
+        check_positions(count.max(), self.backbone.longest)
+        cache, _ = self._read_prompts(tokens, counts, state, verbose)
+        return {"count": count, "room": state["room"], "cache": cache}
 
     def export_to_transformers(self, path):
         """Writes the model with its original attention as a folder that Transformers loads.
@@ -248,17 +247,6 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, Scores, ChunkedLoss):
         """See `Scores`."""
         mask = {architecture(self.backbone).padding: padding_mask}
         return [functools.partial(block, **mask) for block in self.backbone.transformer_layers]
-
-
-def _of_rows(state, rows):
-    """Returns a state with the given number of rows."""
-    batch = len(state["count"])
-    if batch == rows:
-        return state
-    if batch != 1:
-        raise ValueError(f"state has {batch} rows, but the inputs have {rows}")
-    cache = tf.nest.map_structure(lambda x: tf.repeat(x, rows, axis=0), state["cache"])
-    return {**state, "count": np.repeat(state["count"], rows), "cache": cache}
 
 
 def _texts_in(inputs):

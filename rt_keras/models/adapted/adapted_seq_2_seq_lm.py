@@ -17,11 +17,6 @@ COUNT = contextvars.ContextVar("count", default=None)
 class AdaptedSeq2SeqLM:
     """Mixin of adapted encoder-decoder models: a cache for each kind of heads of the decoder."""
 
-    @property
-    def cached_decoding(self):
-        """True if all heads can decode one position at a time."""
-        return self.backbone.cached_decoding
-
     def make_generate_function(self):
         """Returns the function that `generate` calls on a batch of prompts."""
         generate = super().make_generate_function()

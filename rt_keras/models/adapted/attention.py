@@ -7,7 +7,7 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.keras_internals import leave_empty, mask_of, part_of, replace_layer
-from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers import MultiHeadAttention
 from rt_keras.models.documents import SEGMENT_IDS
 from rt_keras.ops.blocks import size
 
@@ -202,16 +202,12 @@ def new_attention(
     if _is_smollm3(old) and not old.use_rope:
         # Where nothing is rotated, keys have no distance, so a `rotary_distance` changes nothing.
         for group in head_groups:
-            group.rotated_at = _unrotated
+            group.rotated_at = lambda x, start, position: x
     # KerasHub finds dtypes and layouts of weights by the path of the old layer.
     outer, _, block = old.path.rpartition("/")[0].rpartition("/")
     with keras.name_scope(block, override_parent=outer):
         new.build((None, None, features), (None, None, features))
     return new
-
-
-def _unrotated(x, start, position):
-    return x
 
 
 def num_heads(attention):

@@ -5,9 +5,10 @@ import functools
 import keras
 import keras_hub
 
+from rt_keras.arguments import wrong_value
 from rt_keras.keras_internals import all_layers_of, part_of, policy_inside
+from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.layers.head_group import HeadGroup
-from rt_keras.layers.kinds import FullHeads, LocalHeads
 from rt_keras.layers.saved_arguments import saved_dtype
 from rt_keras.models.adapted.adaptation import adaptation_of
 from rt_keras.models.adapted.architectures import (
@@ -135,8 +136,7 @@ class AdaptedBackbone:
     @property
     def causal_attention(self):
         """List of the attention layers that decode."""
-        name = architecture(self).attention
-        return [getattr(block, name) for block, causal in attention_blocks(self) if causal]
+        return [layer for layer in attention_layers(self) if layer.causal]
 
     @property
     def cached_decoding(self):
@@ -185,10 +185,8 @@ def check_head_groups(head_groups):
     """Raises a ValueError if the argument is not a list of head groups or configurations."""
     is_list = isinstance(head_groups, (list, tuple)) and len(head_groups) > 0
     if not is_list or not all(isinstance(group, (HeadGroup, dict)) for group in head_groups):
-        raise ValueError(
-            "head_groups must be a list of at least one head group, such as "
-            f"[LocalHeads(4, block_size=64)]. Received: head_groups={head_groups!r}"
-        )
+        needed = "a list of at least one head group, such as [LocalHeads(4, block_size=64)]"
+        raise wrong_value("head_groups", needed, head_groups)
 
 
 def have_rotary_distances(head_groups):
@@ -266,10 +264,8 @@ def chosen_layers(layers, windows):
             raise ValueError('layers="global": every layer of the model has a window')
         return without_window
     if isinstance(layers, str) or any(x not in range(len(windows)) for x in layers):
-        raise ValueError(
-            f'layers must be "global" or a list of ints from 0 to {len(windows) - 1}. Received: '
-            f"layers={layers!r}"
-        )
+        needed = f'"global" or a list of ints from 0 to {len(windows) - 1}'
+        raise wrong_value("layers", needed, layers)
     return set(layers)
 
 

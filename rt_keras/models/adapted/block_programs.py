@@ -22,11 +22,6 @@ class BlockPrograms:
     that differ only in the values of their weights share one program.
     """
 
-    @property
-    def cached_decoding(self):
-        """True if all heads can decode one position at a time."""
-        return self.backbone.cached_decoding
-
     def new_cache(self, batch, max_length):
         """Returns an empty cache for `call_with_cache`.
 

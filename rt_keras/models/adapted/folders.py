@@ -12,6 +12,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.arguments import wrong_value
 from rt_keras.data.extras import needed
 from rt_keras.keras_internals import (
     begin_with,
@@ -73,15 +74,13 @@ def load_model(preset, dtype=None, check=check_known):
     Traceback (most recent call last):
     ...
     ValueError: model must be an existing folder, the name of a preset or a model. Received:
-    'no_such_folder'
+    model='no_such_folder'
     """
     preset = os.fspath(preset)
     try:
         dtype = keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
     except (ValueError, TypeError):
-        raise ValueError(
-            f"dtype must be a dtype policy, such as 'bfloat16'. Received: dtype={dtype!r}"
-        ) from None
+        raise wrong_value("dtype", "a dtype policy, such as 'bfloat16'", dtype) from None
     loader = _loader(preset)
     if "registered_name" in loader.config:
         return _load_keras(preset, loader, dtype, check), None
@@ -195,10 +194,7 @@ def _loader(preset):
     if folder.is_dir():
         kind = _config_of(folder).get("model_type")
     elif "://" not in preset and preset not in keras_hub.models.Backbone.presets:
-        raise ValueError(
-            "model must be an existing folder, the name of a preset or a model. Received: "
-            f"{preset!r}"
-        )
+        raise wrong_value("model", "an existing folder, the name of a preset or a model", preset)
     try:
         with needed("pretrained", "Reading models from Hugging Face's files"):
             return preset_loader(preset)

@@ -6,9 +6,9 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.adapted.prompt_reading import PROMPT_CHUNK
+from rt_keras.models.adapted.prompt_reading import PROMPT_CHUNK, state_of_rows
 from rt_keras.models.generation import read_chunks, written_tokens
-from rt_keras.models.stateful import NO_END, check_can_be_stateful
+from rt_keras.models.stateful import Stateful
 from rt_keras.ops.blocks import size
 
 SEARCHES = (keras_hub.samplers.BeamSampler, keras_hub.samplers.ContrastiveSampler)
@@ -47,8 +47,8 @@ class GraphGeneration:
             ValueError: if the heads cannot decode with a cache.
         """
         tokens = np.asarray(token_ids)
-        counts = np.full([len(tokens)], count)
-        return self._read_prompts(tokens, counts, None, tokens.shape[1])[0]
+        state = state_of_rows(None, *tokens.shape)
+        return self._read_prompts(tokens, np.full([len(tokens)], count), state)[0]
 
     def next_logits(self, tokens, cache, index):
         """Returns the logits of the next token, for a sampler.
@@ -66,20 +66,7 @@ class GraphGeneration:
         logits, hidden, cache = self.call_with_cache(tokens[:, index - 1, None], cache, index - 1)
         return logits[:, 0], hidden[:, 0], cache
 
-    def new_state(self, batch):
-        """Returns the state of rows that have read no tokens yet, for `read_on`.
-
-        Args:
-            batch: int or int scalar, number of rows.
-
-        Returns:
-            Dictionary of "position", int32 `[batch]`, and "cache".
-
-        Raises:
-            ValueError: if the model has no recurrent state.
-        """
-        check_can_be_stateful(self.backbone)
-        return {"position": tf.zeros([batch], tf.int32), "cache": self.new_cache(batch, NO_END)}
+    new_state = Stateful.new_state
 
     def read_on(self, token_ids, state, count):
         """Reads the next tokens of each row; see `Stateful.read_on`."""
@@ -115,34 +102,18 @@ class GraphGeneration:
             )
         tokens = tf.cast(inputs["token_ids"], tf.int32)
         mask = tf.cast(inputs["padding_mask"], tf.bool)
-        write = self._after_chunks if self.backbone.reads_chunks else self._token_by_token
-        tokens = write(tokens, mask, stop_token_ids, sampler)
-        return {"token_ids": tokens, "padding_mask": written_tokens(tokens, mask, stop_token_ids)}
-
-    def _token_by_token(self, tokens, mask, stop_token_ids, sampler):
-        """Continues prompts that are read one token at a time."""
-        return sampler(
-            next=self.next_logits,
-            prompt=tokens,
-            cache=self.new_cache(size(tokens, 0), size(tokens, 1)),
-            index=1,
-            mask=mask,
-            stop_token_ids=stop_token_ids,
-            model=self,
-        )
-
-    def _after_chunks(self, tokens, mask, stop_token_ids, sampler):
-        """Continues prompts that are read in chunks, all rows at once."""
-        width, lengths = size(tokens, 1), tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        lengths, batch = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1), size(tokens, 0)
 
         def read(chunk, cache, start, count):
-            return self._read(chunk, cache, tf.fill([size(tokens, 0)], start), count)[1]
+            return self._read(chunk, cache, tf.fill([batch], start), count)[1]
 
-        cache = self.new_cache(size(tokens, 0), width)
-        cache = read_chunks(read, tokens, lengths - 1, cache, PROMPT_CHUNK)
+        width, chunk_size = size(tokens, 1), PROMPT_CHUNK if self.backbone.reads_chunks else 1
+        cache = self.new_cache(batch, width)
+        cache = read_chunks(read, tokens, lengths - 1, cache, chunk_size)
         columns = width + tf.reduce_max(lengths) - tf.reduce_min(lengths)
         prompts = Prompts(tokens, lengths, 0, width)
-        return self._sample(sampler, False, columns, prompts, cache, None, stop_token_ids)
+        tokens = self._sample(sampler, False, columns, prompts, cache, None, stop_token_ids)
+        return {"token_ids": tokens, "padding_mask": written_tokens(tokens, mask, stop_token_ids)}
 
     def _sample(self, sampler, even, columns, prompts, cache, hidden, stop_token_ids):
         """Continues prompts of different lengths.

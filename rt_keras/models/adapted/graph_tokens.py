@@ -260,14 +260,13 @@ def _normalized_by_bert(texts, normalizer):
 # Borders, and splits at them.
 
 
-def _split(texts, border=BORDER):
-    """Returns the parts of texts that are not empty, `[parts]`, and the place of the text of each.
+def _split(texts):
+    """Splits texts `[batch]` at borders.
 
-    Args:
-        texts: string `[batch]`.
-        border: string between parts.
+    Returns:
+        The parts that are not empty, `[parts]`, and the place of the text of each, `[parts]`.
     """
-    parts = tf.raw_ops.StringSplitV2(input=texts, sep=border)
+    parts = tf.raw_ops.StringSplitV2(input=texts, sep=BORDER)
     places = tf.where(parts.values != "")[:, 0]
     return tf.gather(parts.values, places), tf.gather(parts.indices[:, 0], places)
 

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from rt_keras.arguments import wrong_value
+
 EXTENSIONS = ("repeat", "interpolate")
 # Arguments of KerasHub's preprocessors for the length that they pad to.
 PACKED_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
@@ -45,10 +47,8 @@ def config_for_length(config, max_sequence_length, trained_length=None, scaled=T
             "Llama 2, because the model does not specify it"
         )
     if max_sequence_length < before:
-        raise ValueError(
-            f"max_sequence_length must be at least {before}, that of the model. Received: "
-            f"{max_sequence_length}"
-        )
+        needed = f"at least {before}, that of the model"
+        raise wrong_value("max_sequence_length", needed, max_sequence_length)
     if learned:
         return {**config, "max_sequence_length": max_sequence_length}
     # Without scaling, the model reads this length as well as the one that it was trained on.

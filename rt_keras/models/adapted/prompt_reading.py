@@ -1,7 +1,6 @@
 """Chunked prefill, so that neither memory nor compilation grows with the prompts."""
 
 import concurrent.futures
-import functools
 import os
 from typing import NamedTuple
 
@@ -45,28 +44,24 @@ class PromptReading(BlockPrograms):
     by block, so compilation takes as long, and a chunk as much memory, as in a model of one block.
     """
 
-    def _read_prompts(self, tokens, counts, state, max_length, verbose=1, with_hidden=False):
+    def _read_prompts(self, tokens, counts, state, verbose=1, with_hidden=False):
         """Reads the first tokens of each row.
 
         Args:
             tokens: int array `[batch, length]`.
             counts: int array `[batch]`, number of tokens to read in each row.
-            state: state of the preceding tokens, with as many rows; or None.
-            max_length: int, maximum number of positions, without a state.
+            state: state of the preceding tokens, with as many rows; see `state_of_rows`.
             verbose: 0 for no output, 1 for a progress bar on long prompts.
             with_hidden: bool, whether to return the hidden states.
 
         Returns:
-            Tuple of the cache, the hidden states, `[batch, length, hidden_dim]`, or None, and the
-            number of positions that there is room for.
+            Tuple of the cache, and the hidden states, `[batch, length, hidden_dim]`, or None.
 
         Raises:
             ValueError: if the heads cannot decode with a cache, or there is no room.
         """
         self.backbone.check_cached()
-        room = max_length if state is None else state["room"]
-        start = np.zeros([len(tokens)], np.int32) if state is None else state["count"]
-        last = int((start + counts).max())
+        room, last = state["room"], int((state["count"] + counts).max())
         if last > room:
             raise ValueError(
                 f"state has room for {room} tokens, the max_length of its text. Received: {last} "
@@ -77,29 +72,29 @@ class PromptReading(BlockPrograms):
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
         in_chunks = self.backbone.reads_chunks
         read = self._read_chunks if in_chunks else self._read_one_by_one
-        groups = rows_in_chunks(tokens, counts, start, PROMPT_CHUNK if in_chunks else 1)
+        groups = rows_in_chunks(tokens, counts, state["count"], PROMPT_CHUNK if in_chunks else 1)
         total = sum(len(chunks) for _, chunks in groups)
         shown = progress.track(range(total), "reading the prompt", total, verbose and total > 1)
         steps, caches = iter(shown), []
         for rows, chunks in groups:
             # No other name for the empty cache, which would keep it in memory.
-            caches.append(self._cache_of_rows(rows, state, room_for(room, len(tokens))))
+            caches.append(self._cache_of_rows(rows, state))
             read_chunks = read(chunks, caches[-1], with_hidden)
             for chunk, states in zip(chunks, read_chunks, strict=True):
                 if with_hidden:
                     places = slice(chunk.first, chunk.first + chunk.tokens.shape[1])
                     hidden[rows, places] = states[:, : tokens.shape[1] - chunk.first]
                 next(steps)
-        return _joined(caches, [rows for rows, _ in groups]), hidden, room
+        return _joined(caches, [rows for rows, _ in groups]), hidden
 
-    def _cache_of_rows(self, rows, state, places):
+    def _cache_of_rows(self, rows, state):
         """Returns the list of the caches of all blocks, of some rows, before a prompt is read."""
-        if state is None:
-            return list(self.new_cache(len(rows), places))
-        if len(rows) == len(state["count"]):
+        batch = len(state["count"])
+        if state["cache"] is None:
+            return list(self.new_cache(len(rows), room_for(state["room"], batch)))
+        if len(rows) == batch:
             return list(state["cache"])
-        of_rows = functools.partial(tf.gather, indices=rows)
-        return list(tf.nest.map_structure(of_rows, state["cache"]))
+        return list(tf.nest.map_structure(lambda x: tf.gather(x, rows), state["cache"]))
 
     def _read_chunks(self, chunks, cache, with_hidden):
         """Computes the hidden states of consecutive chunks.
@@ -138,18 +133,37 @@ class PromptReading(BlockPrograms):
                     states[first] = None
 
     def _read_one_by_one(self, chunks, cache, with_hidden):
-        """Reads single tokens, for heads that do not read chunks. All rows are at one position."""
+        """Reads single tokens, for heads that do not read chunks."""
         read = compile_once(self, "reading, steps", self._read)
         for _, tokens, position, _ in chunks:
-            hidden, cache[:] = read(tf.constant(tokens), tuple(cache), position[0])
+            hidden, cache[:] = read(tf.constant(tokens), tuple(cache), position)
             yield hidden
+
+
+def state_of_rows(state, rows, room):
+    """Returns a state from `AdaptedCausalLM.read` with the given number of rows.
+
+    Args:
+        state: the state, of as many rows or of one; or None.
+        rows: int.
+        room: int, number of tokens that the state has room for if `state` is None. It then has no
+            tokens, and None as "cache".
+    """
+    if state is None:
+        return {"count": np.zeros([rows], np.int32), "room": room, "cache": None}
+    batch = len(state["count"])
+    if batch == rows:
+        return state
+    if batch != 1:
+        raise ValueError(f"state has {batch} rows, but the inputs have {rows}")
+    cache = tf.nest.map_structure(lambda x: tf.repeat(x, rows, axis=0), state["cache"])
+    return {**state, "count": np.repeat(state["count"], rows), "cache": cache}
 
 
 def rows_in_chunks(tokens, counts, start, chunk):
     """Returns the rows that have the same number of chunks, and these.
 
-    The last chunk of a group of rows is as short as possible, rounded up to a power of two. With
-    chunks of one token, rows that start at different positions are apart.
+    The last chunk of a group of rows is as short as possible, rounded up to a power of two.
 
     Args:
         tokens: int array `[batch, length]`.
@@ -164,19 +178,17 @@ def rows_in_chunks(tokens, counts, start, chunk):
     >>> [(rows, [chunk.tokens.shape for chunk in chunks]) for rows, chunks in groups]
     [(array([0]), [(1, 64)]), (array([1, 2]), [(2, 256), (2, 64)])]
     """
-    groups = []
-    # [batch, 2]
-    alike = np.stack([-(-counts // chunk), start * (chunk == 1)], axis=1)
-    for key in np.unique(alike, axis=0):
-        rows = np.flatnonzero(np.all(alike == key, axis=1))
+    groups, numbers = [], -(-counts // chunk)
+    for number in np.unique(numbers):
+        rows = np.flatnonzero(numbers == number)
         longest, chunks = int(counts[rows].max()), []
         for first in range(0, longest, chunk):
             width = bucket(longest - first, chunk)
             part = tokens[rows, first : first + width]
             part = np.pad(part, [[0, 0], [0, width - part.shape[1]]])
             count = np.clip(counts[rows] - first, 0, width)
-            numbers = (tf.constant(x, tf.int32) for x in (start[rows] + first, count))
-            chunks.append(Chunk(first, part, *numbers))
+            places = (tf.constant(x, tf.int32) for x in (start[rows] + first, count))
+            chunks.append(Chunk(first, part, *places))
         groups.append((rows, chunks))
     return groups
 
@@ -187,6 +199,6 @@ def _joined(caches, rows):
         return tuple(caches[0])
     order = np.argsort(np.concatenate(rows))
     return tuple(
-        tf.nest.map_structure(lambda *parts: tf.gather(tf.concat(parts, axis=0), order), *of_block)
-        for of_block in zip(*caches)
+        tf.nest.map_structure(lambda *parts: tf.gather(tf.concat(parts, axis=0), order), *block)
+        for block in zip(*caches)
     )

@@ -27,6 +27,11 @@ class AdaptedTask:
         super().__setattr__(name, value)
 
     @property
+    def cached_decoding(self):
+        """True if all heads can decode one position at a time."""
+        return self.backbone.cached_decoding
+
+    @property
     def adaptation(self):
         """Summary of each attention layer, an `Adaptation`; `print` shows a table."""
         return self.backbone.adaptation

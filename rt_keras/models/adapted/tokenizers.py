@@ -41,8 +41,6 @@ class OwnRules:
     def __init__(self, *args, rules=None, **kwargs):
         self.rules, self.in_python = rules, None
         super().__init__(*args, **kwargs)
-        # There is nothing to build, but `quantize` of a model requires every layer to be built.
-        self.built = True
 
     def get_config(self):
         return {**super().get_config(), "rules": self.rules}
