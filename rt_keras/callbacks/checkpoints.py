@@ -60,9 +60,9 @@ class Checkpoints:
             reason = error.message.rpartition("}} ")[2]
             problem = f"the checkpoint of step {step:,} was not written to {self.folder}"
             raise OSError(f"{problem}: {reason}") from None
-        newest = [str(x) for x in self.steps() if x <= step][-self.max_to_keep :]
+        kept = [str(x) for x in self.steps() if x <= step][-self.max_to_keep :]
         for path in self.folder.iterdir():
-            if path.name.split(".")[0] not in newest:
+            if path.name.split(".")[0] not in kept:
                 files.delete(path)
 
     def newest(self):

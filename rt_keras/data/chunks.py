@@ -159,19 +159,16 @@ def stateful_dataset(
     def read(batch):
         number, step = divmod(int(batch), steps)
         order, ends = order_of(number)
-        tokens, counts = [], np.zeros([rows], np.int32)
+        # [rows]
+        chunk = (first_row + np.arange(rows)) * steps + step
+        place = np.searchsorted(ends, chunk, side="right")
+        document = order[place]
+        inside = chunk - (ends[place] - chunks[document])
+        first, stop = bounds[document] + inside * length, bounds[document + 1]
+        tokens = [text.row(*pair, length) for pair in zip(first.tolist(), stop.tolist())]
         dropped = np.random.default_rng([seed, int(batch)]).random(batch_size) < state_dropout
-        resets = dropped[first_row : first_row + rows]
-        for row in range(rows):
-            chunk = (first_row + row) * steps + step
-            place = np.searchsorted(ends, chunk, side="right")
-            document = order[place]
-            inside = chunk - (ends[place] - chunks[document])
-            first, stop = bounds[document] + inside * length, bounds[document + 1]
-            tokens.append(text.row(int(first), int(stop), length))
-            counts[row] = min(length, stop - first)
-            resets[row] |= inside == 0 or step == 0
-        return np.stack(tokens), counts, resets
+        resets = dropped[first_row : first_row + rows] | (inside == 0) | (step == 0)
+        return np.stack(tokens), np.minimum(length, stop - first).astype("int32"), resets
 
     def batch(number):
         tokens, counts, resets = tf.numpy_function(read, [number], [tf.int32, tf.int32, tf.bool])

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import io
 import json
 import re
@@ -13,6 +14,20 @@ from rt_keras import files
 from rt_keras.arguments import wrong_value
 from rt_keras.data import extras
 
+# The classes of the sets that are on this machine, each in its module of this package.
+BUILDERS = {
+    "python_source": "text_folder.PythonSource",
+    "text_folder": "text_folder.TextFolder",
+    "text_file": "text_folder.TextFile",
+    "enwik8": "enwik8.Enwik8",
+    "wikitext103": "wikitext103.WikiText103",
+    "pairs_folder": "pairs_folder.PairsFolder",
+    "parallel_documents": "pairs_folder.ParallelDocuments",
+    "question_folder": "question_folder.QuestionFolder",
+    "kilt": "question_folder.Kilt",
+    "idx_images": "idx_images.IdxImages",
+    "speech_folder": "speech_folder.SpeechFolder",
+}
 # The sets that have another name in TensorFlow Datasets.
 RENAMED = {"downsampled_imagenet": "downsampled_imagenet/64x64"}
 
@@ -63,43 +78,15 @@ class DataSets:
         if name not in self.folders and directory is not None:
             others = ", ".join(self.folders) or "other data"
             raise wrong_value("directory", f"None for {name}; it is for {others}", str(directory))
-        if directory is not None:
-            return folder_builders()[name](directory, data_dir=data_dir)
-        if name == "python_source":
-            from rt_keras.data.text_folder import PythonSource
-
-            return PythonSource(data_dir=data_dir)
-        return downloaded(RENAMED.get(name, name), data_dir)
+        if name not in BUILDERS:
+            return downloaded(RENAMED.get(name, name), data_dir)
+        module, cls = BUILDERS[name].split(".")
+        cls = getattr(importlib.import_module(f"rt_keras.data.{module}"), cls)
+        return cls(*([] if directory is None else [directory]), data_dir=data_dir)
 
     def prepared(self, name, directory=None, data_dir=None):
         """Returns the builder of a set once it is prepared; see `builder` and `prepare`."""
         return prepare(self.builder(name, directory, data_dir))
-
-
-def folder_builders():
-    """Returns the classes of the sets that are read from a folder or a file, by name."""
-    from rt_keras.data import (
-        enwik8,
-        idx_images,
-        pairs_folder,
-        question_folder,
-        speech_folder,
-        text_folder,
-        wikitext103,
-    )
-
-    return {
-        "text_folder": text_folder.TextFolder,
-        "text_file": text_folder.TextFile,
-        "enwik8": enwik8.Enwik8,
-        "wikitext103": wikitext103.WikiText103,
-        "pairs_folder": pairs_folder.PairsFolder,
-        "parallel_documents": pairs_folder.ParallelDocuments,
-        "question_folder": question_folder.QuestionFolder,
-        "kilt": question_folder.Kilt,
-        "idx_images": idx_images.IdxImages,
-        "speech_folder": speech_folder.SpeechFolder,
-    }
 
 
 def tensorflow_datasets():

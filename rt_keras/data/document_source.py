@@ -100,10 +100,7 @@ def _document(values):
         "text": values.get("text"),
     }
     for name in ("title", "text"):
-        if not isinstance(document[name], str):
-            raise ValueError(
-                f"{name} must be a text. Received: {file_reading.shortened(document[name])}"
-            )
+        file_reading.check_text(name, document[name], may_be_empty=True)
     return document
 
 

@@ -1,6 +1,5 @@
 """Reading of folders, of UTF-8 texts, and of JSON lines: one JSON object per line."""
 
-import codecs
 import json
 import os
 import re
@@ -85,6 +84,20 @@ def read_utf8(path):
         raise ValueError(f"{path} is not UTF-8 text: see line {line:,}") from None
 
 
+def read_lines(path):
+    """Yields the lines of a file, without the line breaks "\\n" and "\\r\\n".
+
+    Raises:
+        ValueError: if a line is not UTF-8; the message names the file and the line.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError:
+                raise ValueError(f"{path} is not UTF-8 text: see line {number:,}") from None
+
+
 def wrong_folder(problem, directory, error=FileNotFoundError):
     """Returns the error for a folder that cannot be read."""
     return error(f"{problem}. Received: directory={str(directory)!r}")
@@ -112,29 +125,26 @@ def read_json_lines(path, convert=dict):
     >>> list(read_json_lines(path))
     [(1, {'name': 'Ann'}), (3, {'name': 'Bo'})]
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            # A file from Windows may start with a byte order mark.
-            line = line.removeprefix(codecs.BOM_UTF8)
-            if line.strip():
-                try:
-                    values = convert(_parsed(line))
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number:,}: {error}") from None
-                yield number, values
+    for number, line in enumerate(read_lines(path), start=1):
+        # A file from Windows may start with a byte order mark.
+        line = line.removeprefix("\ufeff")
+        if line.strip():
+            try:
+                values = convert(_parsed(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number:,}: {error}") from None
+            yield number, values
 
 
 def _parsed(line):
     try:
-        values = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8 text") from None
+        values = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({error})") from None
     if not isinstance(values, dict):
         raise ValueError(f"it must be a JSON object. Received: {shortened(values)}")
     # Only an escape can be half of a surrogate pair.
-    escaped = re.search(rb"\\u[dD][89a-fA-F]", line)
+    escaped = re.search(r"\\u[dD][89a-fA-F]", line)
     if escaped and not is_utf8(json.dumps(values, ensure_ascii=False)):
         raise ValueError("it has half of a surrogate pair, which is not a character")
     return values
@@ -150,15 +160,17 @@ def is_utf8(text):
     return True
 
 
-def check_text(name, value):
-    """Raises a ValueError unless a value is a string that is not blank.
+def check_text(name, value, may_be_empty=False):
+    """Raises a ValueError unless a value is a string, which may not be blank by default.
 
     Args:
         name: string, the key of the value in its JSON object.
         value: JSON value, or None if the key is missing.
+        may_be_empty: bool. Defaults to False.
     """
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} must be a text that is not empty. Received: {shortened(value)}")
+    if not isinstance(value, str) or not (may_be_empty or value.strip()):
+        needed = "a text" if may_be_empty else "a text that is not empty"
+        raise ValueError(f"{name} must be {needed}. Received: {shortened(value)}")
 
 
 def check_list(name, values, item, items):

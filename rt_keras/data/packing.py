@@ -176,20 +176,16 @@ class PackedText:
         parts, place = [], bisect.bisect_right(self._starts, start) - 1
         while start < stop:
             end_of_part = min(stop, self._starts[place + 1])
-            parts.append(self._read_file(place, start, end_of_part))
+            file = self._files[place]
+            offset = file["bytes"] + (start - self._starts[place + 1]) * self._dtype.itemsize
+            path = self._folder / file["file"]
+            # Read instead of memory-mapped: thousands of files need not stay open, and a truncated
+            # file raises an error instead of killing the process.
+            parts.append(np.fromfile(path, self._dtype, end_of_part - start, offset=offset))
+            if len(parts[-1]) < end_of_part - start:
+                raise OSError(f"{path} is shorter than at the start of training")
             start, place = end_of_part, place + 1
         return np.concatenate(parts)
-
-    def _read_file(self, place, start, stop):
-        # Read instead of memory-mapped: thousands of files need not stay open, and a truncated file
-        # raises an error instead of killing the process.
-        file, count = self._files[place], stop - start
-        offset = file["bytes"] + (start - self._starts[place + 1]) * self._dtype.itemsize
-        path = self._folder / file["file"]
-        tokens = np.fromfile(path, self._dtype, count, offset=offset)
-        if len(tokens) < count:
-            raise OSError(f"{path} is shorter than at the start of training")
-        return tokens
 
     def row(self, start, stop, length):
         """Returns `length + 1` tokens from `start`: up to `stop`, then end of text and padding."""

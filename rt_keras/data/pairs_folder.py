@@ -4,7 +4,13 @@ import itertools
 import os
 from pathlib import Path
 
-from rt_keras.data.file_reading import check_folder, list_files, read_utf8, wrong_folder
+from rt_keras.data.file_reading import (
+    check_folder,
+    list_files,
+    read_lines,
+    read_utf8,
+    wrong_folder,
+)
 from rt_keras.data.text_folder import SPLITS, TEXT, TextFolder, group_by_split, split_of
 
 SIDES = ("source", "target")
@@ -69,7 +75,7 @@ class PairsFolder(TextFolder):
     def _generate_examples(self, split):
         source, target = (self.directory / name for name in self.files[split])
         count = 0
-        for texts in itertools.zip_longest(*map(self._lines, self.files[split])):
+        for texts in itertools.zip_longest(read_lines(source), read_lines(target)):
             if None in texts:
                 shorter, longer = (source, target) if texts[0] is None else (target, source)
                 raise ValueError(
@@ -80,15 +86,6 @@ class PairsFolder(TextFolder):
             count += 1
         if count == 0:
             raise ValueError(f"{source} and {target} are empty")
-
-    def _lines(self, name):
-        path = self.directory / name
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-                except UnicodeDecodeError:
-                    raise ValueError(f"{path} is not UTF-8 text: see line {number:,}") from None
 
 
 class ParallelDocuments(PairsFolder):

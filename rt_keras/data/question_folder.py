@@ -7,7 +7,6 @@ from rt_keras.data.file_reading import (
     check_text,
     one_file_each,
     read_json_lines,
-    shortened,
     wrong_folder,
 )
 from rt_keras.data.text_folder import SPLITS, TEXT, TEXTS, TextFolder
@@ -169,8 +168,7 @@ class Kilt(QuestionFolder):
 def _answer(output):
     """Returns the answer of an output, or an empty text."""
     answer = output.get("answer") or ""
-    if not isinstance(answer, str):
-        raise ValueError(f"answer must be a text. Received: {shortened(answer)}")
+    check_text("answer", answer, may_be_empty=True)
     return answer.strip()
 
 

@@ -64,20 +64,16 @@ class ExactIndex:
                 f"queries must have the shape [queries, {features}]. Received: shape "
                 f"{tuple(queries.shape)}"
             )
-        best = tf.zeros([tf.shape(queries)[0], 0]), tf.zeros([tf.shape(queries)[0], 0], tf.int32)
+        # The best vectors of all blocks so far, [queries, k].
+        scores = tf.zeros([tf.shape(queries)[0], 0])
+        numbers = tf.cast(scores, tf.int32)
         for start in range(0, len(self), BLOCK):
-            best = _with_block(best, queries, self.vectors[start : start + BLOCK], start, k)
-        return best
-
-
-def _with_block(best, queries, vectors, start, k):
-    """Returns the k best of the previous blocks and of a block, whose first number is `start`."""
-    # [queries, vectors]
-    scores = tf.matmul(queries, vectors, transpose_b=True)
-    # [queries, k]
-    scores, places = tf.math.top_k(scores, min(k, vectors.shape[0]))
-    scores = tf.concat([best[0], scores], axis=1)
-    numbers = tf.concat([best[1], places + start], axis=1)
-    # Of equal scores, top_k takes the first, which has the lower number.
-    scores, places = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
-    return scores, tf.gather(numbers, places, batch_dims=1)
+            vectors = self.vectors[start : start + BLOCK]
+            products = tf.matmul(queries, vectors, transpose_b=True)  # [queries, block]
+            best, places = tf.math.top_k(products, min(k, vectors.shape[0]))
+            numbers = tf.concat([numbers, places + start], axis=1)
+            scores = tf.concat([scores, best], axis=1)
+            # Of equal scores, top_k takes the first, which has the lower number.
+            scores, places = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
+            numbers = tf.gather(numbers, places, batch_dims=1)
+        return scores, numbers

@@ -12,8 +12,8 @@ import numpy as np
 
 from rt_keras import files
 from rt_keras.arguments import wrong_value
-from rt_keras.data import progress, shards
-from rt_keras.data.document_source import read_documents, text_of
+from rt_keras.data import progress, read_documents, shards
+from rt_keras.data.document_source import text_of
 from rt_keras.data.file_reading import list_files
 from rt_keras.retrieval.exact_index import ExactIndex
 from rt_keras.retrieval.passages import check_lengths, cut
@@ -97,7 +97,8 @@ def build_index(documents, retriever, folder, length=None, overlap=0):
         raise wrong_value("folder", "outside of the documents", str(folder))
 
     def read(first):
-        passages = _passages(documents, preprocessor.tokenizer, length, overlap)
+        texts, options = read_documents(documents), (preprocessor.tokenizer, length, overlap)
+        passages = (passage for document in texts for passage in cut(document, *options))
         # In the batches of an uninterrupted build, whose embeddings may be rounded otherwise.
         start = first - first % PASSAGES_AT_ONCE
         records = _records(retriever, itertools.islice(passages, start, None))
@@ -256,12 +257,6 @@ def _source(documents):
     statuses = [(name or path.name, (path / name).stat()) for name in names]
     listing = [[name, status.st_size, status.st_mtime_ns] for name, status in statuses]
     return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
-
-
-def _passages(documents, tokenizer, length, overlap):
-    """Yields the passages of all documents."""
-    for document in read_documents(documents):
-        yield from cut(document, tokenizer, length, overlap)
 
 
 def _records(retriever, passages):

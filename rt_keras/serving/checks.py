@@ -110,15 +110,6 @@ def valid_utf8(texts):
     return read == texts, "it must be valid UTF-8, but is not at"
 
 
-def known_tokens(vocabulary_size):
-    """Condition that ids are in the vocabulary."""
-
-    def condition(ids):
-        return (ids >= 0) & (ids < vocabulary_size), f"ids must be from 0 to {vocabulary_size - 1}"
-
-    return condition
-
-
 def from_0_to(highest):
     """Condition that numbers are from 0 to `highest`."""
 

@@ -35,16 +35,13 @@ def foreign_ops(path):
 
 
 def _reason(name):
+    """Returns the origin of an operation."""
     if name.startswith("Xla"):
         return XLA
-    return TEXT if _is_of_text(name) else UNKNOWN
-
-
-def _is_of_text(name):
-    """Returns whether TensorFlow Text defines the operation."""
     import tensorflow_text
 
     libraries = sorted((Path(tensorflow_text.__file__).parent / "python" / "ops").glob("_*.so"))
     # Python names have an underscore after the namespace of an operation.
     name = name.replace(">", "_")
-    return any(hasattr(tf.load_op_library(str(library)), name) for library in libraries)
+    is_of_text = any(hasattr(tf.load_op_library(str(library)), name) for library in libraries)
+    return TEXT if is_of_text else UNKNOWN

@@ -60,7 +60,7 @@ def completing_function(model):
         seed = checks.one_a_row("seed", seed, batch)
         classes = {}
         if labels is not None:
-            known = checks.known_tokens(backbone.num_classes)
+            known = checks.from_0_to(backbone.num_classes - 1)
             classes["labels"] = checks.one_a_row("labels", labels, batch, known)
 
         def completed():
@@ -107,7 +107,8 @@ def _decoded(files, known_rows, backbone):
 
     images = tf.map_fn(decoded, (files, known_rows), fn_output_signature=tf.uint8)
     images = tf.cast(images, tf.int32)
-    return checks.checked("image_bytes", images, 4, [checks.known_tokens(backbone.vocabulary_size)])
+    known = checks.from_0_to(backbone.vocabulary_size - 1)
+    return checks.checked("image_bytes", images, 4, [known])
 
 
 def _completed(model, features, known_rows, temperature, seed):

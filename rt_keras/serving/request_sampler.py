@@ -106,8 +106,8 @@ class RequestSampler(keras_hub.samplers.Sampler):
 
         def largest_share():
             values, tokens = tf.math.top_k(probabilities, count)
-            kept = tf.concat([[True], tf.cumsum(values)[:-1] <= top_p], axis=0)
-            return tf.where(kept, values, 0.0), tokens
+            is_inside = tf.concat([[True], tf.cumsum(values)[:-1] <= top_p], axis=0)
+            return tf.where(is_inside, values, 0.0), tokens
 
         values, tokens = tf.cond(
             top_p < 1, largest_share, lambda: tf.cond(top_k > 0, likeliest, all_of_them)

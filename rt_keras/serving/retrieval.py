@@ -1,10 +1,7 @@
 """The functions of exported retrievers and readers, from strings to vectors and answers."""
 
-import functools
-
 import tensorflow as tf
 
-from rt_keras.models.generation import stop_tokens
 from rt_keras.models.retrieval.contrastive import shorter
 from rt_keras.serving import checks, signatures
 from rt_keras.serving.served_tokenizer import served_tokenizer
@@ -102,7 +99,11 @@ def answering_function(reader, index):
         texts = tf.concat([tf.gather(titled_passages, numbers), missing], axis=1)
         texts = tf.ensure_shape(texts, [None, preprocessor.num_passages])
 
-        answered = functools.partial(_answered, reader, questions, texts, sampler, served)
+        def answered():
+            prompts = preprocessor.generate_preprocess({"question": questions, "passages": texts})
+            tokens, _, new = signatures.with_continuations(reader, prompts, sampler)
+            return served.strings(tokens, new)
+
         return {
             "answers": tf.cond(batch > 0, answered, lambda: questions),
             "sources": tf.gather(sources, numbers),
@@ -133,15 +134,3 @@ def _embedded(model, texts, preprocessor):
         return tf.ensure_shape(embeddings, [None, features])
 
     return tf.cond(tf.size(texts) > 0, embedded, lambda: tf.zeros([0, features]))
-
-
-def _answered(reader, questions, texts, sampler, served):
-    """Returns the answers to questions from the texts of their passages."""
-    preprocessor = reader.preprocessor
-    prompt = preprocessor.generate_preprocess({"question": questions, "passages": texts})
-    written = reader.generate_step(prompt, stop_tokens(preprocessor.tokenizer), sampler=sampler)
-    begins = tf.reduce_sum(tf.cast(prompt["padding_mask"], tf.int32), axis=1, keepdims=True)
-    places = tf.range(preprocessor.sequence_length)
-    ends = begins + sampler.max_new_tokens[:, None]
-    new = tf.cast(written["padding_mask"], tf.bool) & (places >= begins) & (places < ends)
-    return served.strings(written["token_ids"], new)

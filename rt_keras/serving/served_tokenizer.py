@@ -70,15 +70,15 @@ class ServedTokenizer:
         kinds = tf.Module, tf.saved_model.experimental.TrackableResource
         self.resources = [value for value in vars(used).values() if isinstance(value, kinds)]
         texts = tf.TensorSpec([None], tf.string)
-        ids, kept = (tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.bool))
+        ids, mask = (tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.bool))
         self.tokens = tf.function(self._tokens, [texts], **SHARED)
-        self.strings = tf.function(self._strings, [ids, kept], **SHARED)
+        self.strings = tf.function(self._strings, [ids, mask], **SHARED)
 
     def _tokens(self, texts):
         return tf.cast(self._encode(texts), tf.int32)
 
-    def _strings(self, ids, kept):
-        texts = self._decode(ids, kept)
+    def _strings(self, ids, mask):
+        texts = self._decode(ids, mask)
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 

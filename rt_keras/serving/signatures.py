@@ -56,18 +56,14 @@ def scoring_function(model, max_length=MAX_LENGTH):
     >>> score(tf.constant([[97, 98, 99]]))["log_probabilities"].shape
     TensorShape([1, 3])
     """
-    vocabulary_size = model.backbone.vocabulary_size
     log_probabilities = _log_probabilities(model)
-
     specs = [tf.TensorSpec([None, None], tf.int32, name="ids")]
 
     @tf.function(input_signature=specs, autograph=False)
     def score(ids):
-        ids = checks.checked("ids", ids, 2, [checks.known_tokens(vocabulary_size)])
-        lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
-        with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
-            real = real_tokens(model.preprocessor.tokenizer, ids)
-            return {"log_probabilities": log_probabilities(ids, real)}
+        ids = checked_ids(model, ids, max_length)
+        real = real_tokens(model.preprocessor.tokenizer, ids)
+        return {"log_probabilities": log_probabilities(ids, real)}
 
     return score
 
@@ -174,15 +170,12 @@ def generating_function(model, max_length=MAX_LENGTH):
 
         def continued():
             width = tf.reduce_max(ends)
-            places = tf.range(width)
             inputs = {
                 "token_ids": ids.to_tensor(tokenizer.pad_token_id, shape=[-1, width]),
-                "padding_mask": places < begins[:, None],
+                "padding_mask": tf.sequence_mask(begins, width),
             }
-            output = model.generate_step(inputs, stop_tokens(tokenizer), sampler=sampler)
-            written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
-            new = written & (places >= begins[:, None])
-            return tuple(served.strings(output["token_ids"], kept) for kept in (written, new))
+            tokens, written, new = with_continuations(model, inputs, sampler)
+            return served.strings(tokens, written), served.strings(tokens, new)
 
         texts, new = tf.cond(batch > 0, continued, lambda: (prompts, prompts))
         return {"texts": texts, "continuations": new}
@@ -239,17 +232,14 @@ def translating_function(model, max_length=MAX_LENGTH):
 
         def translated():
             width = tf.reduce_max(ends)
-            places = tf.range(width)
             inputs = {
                 "encoder_token_ids": ids.to_tensor(tokenizer.pad_token_id),
                 "encoder_padding_mask": tf.sequence_mask(lengths),
                 "decoder_token_ids": tf.pad(start, [[0, 0], [0, width - 1]]),
-                "decoder_padding_mask": tf.fill([batch, width], False) | (places == 0),
+                "decoder_padding_mask": tf.sequence_mask(tf.ones([batch], tf.int32), width),
             }
-            output = model.generate_step(inputs, stop_tokens(tokenizer), sampler=sampler)
-            written = tf.cast(output["decoder_padding_mask"], tf.bool)
-            new = written & (places > 0) & (places < ends[:, None])
-            return served.strings(output["decoder_token_ids"], new)
+            tokens, _, new = with_continuations(model, inputs, sampler, "decoder_")
+            return served.strings(tokens, new)
 
         return {"translations": tf.cond(batch > 0, translated, lambda: texts)}
 
@@ -264,6 +254,30 @@ def _has_room(room):
     return room >= 0, "the tokens exceed the limit of the model; the room left is"
 
 
+def with_continuations(model, inputs, sampler, prefix=""):
+    """Continues prompts.
+
+    Args:
+        model: a language model.
+        inputs: dictionary as for `generate_step` of the model.
+        sampler: a `RequestSampler`.
+        prefix: string, prefix of the names of the decoder's inputs. Defaults to `""`.
+
+    Returns:
+        Token ids, and masks of the prompts with their continuations and of the continuations alone,
+        `[batch, max_length]`.
+    """
+    stops = stop_tokens(model.preprocessor.tokenizer)
+    output = model.generate_step(inputs, stops, sampler=sampler)
+    lengths = tf.cast(inputs[f"{prefix}padding_mask"], tf.int32)
+    begins = tf.reduce_sum(lengths, axis=1, keepdims=True)  # [batch, 1]
+    tokens, written = output[f"{prefix}token_ids"], output[f"{prefix}padding_mask"]
+    places = tf.range(tf.shape(tokens)[1])
+    ends = begins + sampler.max_new_tokens[:, None]
+    written = tf.cast(written, tf.bool) & (places < ends)
+    return tokens, written, written & (places >= begins)
+
+
 def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed):
     """Returns the `RequestSampler` of a request's parameters, scalars or one value per row."""
     return RequestSampler(
@@ -274,6 +288,15 @@ def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, see
         max_new_tokens=checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero),
         as_compiled=model.jit_generate,
     )
+
+
+def checked_ids(model, ids, max_length, *conditions):
+    """Checks the ids `[batch, length]` of sequences to score, and returns them."""
+    known = checks.from_0_to(model.backbone.vocabulary_size - 1)
+    ids = checks.checked("ids", ids, 2, [known, *conditions])
+    lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
+    with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
+        return tf.identity(ids)
 
 
 def checked_texts(name, texts, tokenizer):

@@ -72,7 +72,6 @@ def state_scoring_function(model, max_length=signatures.MAX_LENGTH):
     >>> outputs.pop("log_probabilities").shape, outputs.keys() == state.keys()
     (TensorShape([1, 2]), True)
     """
-    known = checks.known_tokens(model.backbone.vocabulary_size)
     tokenizer = model.preprocessor.tokenizer
 
     def padded_at_end(ids):
@@ -83,10 +82,8 @@ def state_scoring_function(model, max_length=signatures.MAX_LENGTH):
 
     @tf.function(input_signature=specs, autograph=False)
     def score_next(ids, state):
-        ids = checks.checked("ids", ids, 2, [known, padded_at_end])
-        lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
-        with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
-            state = _nested(model, state, tf.shape(ids)[0])
+        ids = signatures.checked_ids(model, ids, max_length, padded_at_end)
+        state = _nested(model, state, tf.shape(ids)[0])
         real = signatures.real_tokens(tokenizer, ids)
         hidden, state = _read(model, ids, real, state)
         log_probabilities = tf.where(real, -signatures.nats_in_chunks(model, hidden, ids), 0.0)
@@ -168,11 +165,11 @@ def state_generating_function(model, max_length=signatures.MAX_LENGTH):
             mask=first,
             stop_token_ids=stops,
         )
-        kept = (places > 0) & (places <= count[:, None]) & written_tokens(tokens, first, stops)
+        new = (places > 0) & (places <= count[:, None]) & written_tokens(tokens, first, stops)
         # The last token is generated but not yet processed by the model.
-        last = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
+        last = tf.reduce_sum(tf.cast(new, tf.int32), axis=1)
         state = {"read": read, "token": tf.gather(tokens, last, batch_dims=1)}
-        return {"continuations": served.strings(tokens, kept), **_flat(state)}
+        return {"continuations": served.strings(tokens, new), **_flat(state)}
 
     return generate_next
 
@@ -219,7 +216,7 @@ def _nested(model, tensors, batch):
         return checks.as_many_rows(name, value, batch)
 
     state = tf.nest.map_structure(checked, names, empty)
-    known = checks.known_tokens(model.backbone.vocabulary_size)
+    known = checks.from_0_to(model.backbone.vocabulary_size - 1)
     state["token"] = checks.checked(names["token"], state["token"], 1, [known])
     name, position = names["read"]["position"], state["read"]["position"]
     state["read"]["position"] = checks.checked(name, position, 1, [checks.from_0_to(NO_END)])

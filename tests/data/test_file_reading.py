@@ -28,7 +28,6 @@ def test_objects_come_back_with_the_numbers_of_their_lines(path, objects, escape
 @pytest.mark.parametrize(
     "line, problem",
     [
-        (b'{"name": "caf\xe9"}', "it is not UTF-8 text"),
         (b'{"name": "Ann"', "it is not JSON (Expecting ',' delimiter"),
         (b'["Ann"]', 'it must be a JSON object. Received: ["Ann"]'),
         (json.dumps(["a" * 70]).encode(), f'it must be a JSON object. Received: ["{"a" * 58}...'),
@@ -41,6 +40,12 @@ def test_lines_that_are_no_objects(path, line, problem):
     assert next(lines) == (1, {"name": "Bo"})
     with pytest.raises(ValueError, match=re.escape(f"people.jsonl, line 3: {problem}")):
         next(lines)
+
+
+def test_a_line_that_is_not_utf8_is_named(path):
+    path.write_bytes(b'{"name": "Bo"}\n{"name": "caf\xe9"}\n')
+    with pytest.raises(ValueError, match="people.jsonl is not UTF-8 text: see line 2"):
+        list(read_json_lines(path))
 
 
 def test_the_error_of_a_conversion_names_the_line(path):

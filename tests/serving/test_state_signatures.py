@@ -54,7 +54,7 @@ BAD_STATES = [
     ("state_05", np.int32(3), f"state_05{SHAPE}"),
     ("state_05", [-1], "state_05: it must be from 0 to .* but is.*-1"),
     ("state_05", [2**31 - 1], "state_05: it must be from 0 to .*2147483647"),
-    ("state_06", [258], "state_06: ids must be from 0 to 257.*258"),
+    ("state_06", [258], "state_06: it must be from 0 to 257.*258"),
 ]
 
 
