@@ -1,9 +1,9 @@
 """Routing Transformers in Keras.
 
-If Keras is already imported, this package imports its layers and models, so that Keras can find
-them by name when it loads a saved model. Otherwise `rt_keras.layers`, `rt_keras.models`, ... are
-imported on first use, so that `rt-keras --help` is fast. In that case, import `rt_keras.models`, or
-`rt_keras.convert` for a model that it has imported, before Keras loads a model.
+`rt_keras.layers`, `rt_keras.models`, ... and the names in them are imported on first use, so that
+`import rt_keras` takes no time. Keras can load any saved model once it and this package are
+imported, in either order: the first time that it looks for a class of this package, all of them
+are imported.
 
 >>> import rt_keras
 >>> rt_keras.layers.RoutingHeads.__name__
@@ -13,28 +13,34 @@ True
 """
 
 import importlib
-import pkgutil
 import sys
+
+from rt_keras.first_use import AfterImport, names_on_first_use
+from rt_keras.keras_internals import before_first_lookup
 
 __version__ = "1.0.0"
 
-# Functions of this package, and the modules that define them.
-_FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore")}
-_PARTS = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
+_MODULES = {"adapt": "models.adapted.adapt", "restore": "models.adapted.adapt"}
+
+__getattr__, __dir__ = names_on_first_use(__name__, _MODULES)
 
 
-def __getattr__(name):
-    if name in _PARTS:
-        return importlib.import_module(f"rt_keras.{name}")
-    if name in _FUNCTIONS:
-        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
-    raise AttributeError(f"module 'rt_keras' has no attribute {name!r}")
+def _import_classes():
+    """Imports all classes that Keras saves by name."""
+    importlib.import_module("rt_keras.training.schedule")
+    endings = {"layers": "", "layers.key_sets": "", "models": "", "convert": ""}
+    for name, ending in {**endings, "data": "Tokenizer"}.items():
+        package = importlib.import_module(f"rt_keras.{name}")
+        for public in package.__all__:
+            if public.endswith(ending):
+                getattr(package, public)
 
 
-def __dir__():
-    return sorted([*globals(), *_PARTS, *_FUNCTIONS])
+def _help_keras():
+    before_first_lookup("rt_keras", _import_classes)
 
 
 if "keras" in sys.modules:
-    # With the models, and with the heads of imported ones.
-    importlib.import_module("rt_keras.convert")
+    _help_keras()
+else:
+    sys.meta_path.insert(0, AfterImport("keras", _help_keras))

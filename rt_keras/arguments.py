@@ -1,5 +1,6 @@
 """Checks of arguments: the allowed values of numbers and names, and the errors about others."""
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -49,3 +50,17 @@ def check(name, value, allowed):
 def wrong_value(name, needed, value):
     """Returns the error for the value of an argument, given in words what it must be."""
     return ValueError(f"{name} must be {needed}. Received: {name}={value!r}")
+
+
+def defaults_of(function):
+    """Returns a dictionary from the names of a function's arguments to their default values.
+
+    Args:
+        function: function, or class for the arguments of its constructor. Arguments without a
+            default have `inspect.Parameter.empty`.
+
+    >>> defaults_of(lambda length, causal=False: None)["causal"]
+    False
+    """
+    parameters = inspect.signature(function).parameters
+    return {name: parameter.default for name, parameter in parameters.items()}

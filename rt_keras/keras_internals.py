@@ -5,7 +5,8 @@ a public name exists, the package uses it.
 """
 
 import contextlib
-import inspect
+
+from rt_keras.arguments import defaults_of
 
 # Names in KerasHub's blocks: the self-attention of most blocks, and the methods that compute the
 # mask of all pairs, in most blocks and in Gemma's.
@@ -75,6 +76,15 @@ def part_of(layer, name, *default):
 
 
 # Masks and variables.
+
+
+def takes_mask(layer):
+    """Returns whether calls of a layer take a `mask`.
+
+    Args:
+        layer: a `keras.layers.Layer`.
+    """
+    return layer._call_has_mask_arg
 
 
 def mask_of(tensor):
@@ -158,6 +168,32 @@ def global_seed_state():
 
     generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator.state]
+
+
+# Saving.
+
+
+def before_first_lookup(package, import_classes):
+    """Calls a function before Keras first looks for a class of a package that is not registered.
+
+    Args:
+        package: string, the package that the classes are registered with.
+        import_classes: function without arguments that imports the classes.
+    """
+    from keras.src.saving import object_registration
+
+    class Registry(dict):
+        is_complete = False
+
+        def __contains__(self, name):
+            registered = super().__contains__(name)
+            if registered or self.is_complete or not str(name).startswith(f"{package}>"):
+                return registered
+            self.is_complete = True
+            import_classes()
+            return super().__contains__(name)
+
+    object_registration.GLOBAL_CUSTOM_OBJECTS = Registry(object_registration.GLOBAL_CUSTOM_OBJECTS)
 
 
 # Training.
@@ -324,7 +360,7 @@ def build_cache(model, token_ids):
         The last hidden states, `[batch, length, hidden_dim]`, and the cache for `call_with_cache`.
     """
     # The method has more parameters in models that accept images.
-    others = list(inspect.signature(model._build_cache).parameters)[1:]
+    others = list(defaults_of(model._build_cache))[1:]
     return model._build_cache(token_ids, **dict.fromkeys(others))
 
 

@@ -4,6 +4,8 @@ import ast
 import functools
 import graphlib
 import importlib
+import pkgutil
+import re
 from pathlib import Path
 
 import keras
@@ -100,14 +102,61 @@ def test_keras_hub_and_the_training_stack_stay_above():
 
 
 @pytest.mark.slow
-def test_saved_model_loads_where_only_the_package_is_imported(tmp_path):
+@pytest.mark.parametrize("packages", ["keras, rt_keras", "rt_keras, keras"])
+def test_saved_model_loads_where_only_the_package_is_imported(tmp_path, packages):
     inputs = keras.Input([None, 16])
     groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4), T2TLocalHeads(1, 4)]
     model = keras.Model(inputs, MultiHeadAttention(groups, key_dim=4)(inputs, inputs))
     path = tmp_path / "model.keras"
     model.save(path)
-    code = f"import keras, rt_keras; print(keras.saving.load_model({str(path)!r}).count_params())"
+    code = f"import {packages}; print(keras.saving.load_model({str(path)!r}).count_params())"
     assert printed(code).split() == [str(model.count_params())]
+
+
+# Prints which layers and models importing the package imports, and which classes Keras misses.
+FINDS = """
+import sys
+import keras, rt_keras
+print([name for name in sys.modules if name.startswith(("rt_keras.layers", "rt_keras.models"))])
+names = sys.argv[1:]
+print([x for x in names if keras.saving.get_registered_object(f"rt_keras>{x}") is None])
+"""
+
+
+@pytest.mark.slow
+def test_keras_finds_every_class_that_is_saved_by_name():
+    texts = [path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")]
+    decorated = r'^@.*register_keras_serializable\(package="rt_keras"\)\nclass (\w+)'
+    names = re.findall(decorated, "\n".join(texts), re.MULTILINE)
+    assert {"Window", "T2TModel", "ByteTokenizer", "InverseSquareRoot"} <= set(names)
+    assert printed(FINDS, *names).splitlines() == ["[]", "[]"]
+
+
+def test_a_package_has_its_public_names_and_its_modules():
+    for name in ("layers", "layers.key_sets", "ops", "models", "data", "serving", "convert"):
+        package = importlib.import_module(f"rt_keras.{name}")
+        modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        # A module would hide a function of the same name.
+        assert not modules & set(package.__all__)
+        assert modules | set(package.__all__) <= set(dir(package))
+        for public in package.__all__:
+            assert getattr(package, public).__name__ == public
+        with pytest.raises(AttributeError, match=f"rt_keras.{name}' has no attribute 'other'"):
+            package.other  # noqa: B018
+
+
+@pytest.mark.slow
+def test_an_experiment_imports_what_it_needs():
+    code = """
+import sys
+from rt_keras.training import config, experiment, run
+run.compiled_model(experiment.Experiment(config.load_config("books")))
+print(*[name for name in sys.modules if name.startswith("rt_keras.")])
+"""
+    modules = printed(code).split()
+    others = ("rt_keras.convert", "rt_keras.serving", "rt_keras.models.adapted")
+    assert not [name for name in modules if name.startswith(others)]
+    assert len(modules) < 130
 
 
 def test_other_backends_are_refused(monkeypatch):

@@ -7,10 +7,12 @@ import tensorflow as tf
 
 from rt_keras.analysis.drawing import drawing
 from rt_keras.data.tables import grouped, table
-from rt_keras.layers import Heads
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.attention_inputs import AttentionInputs
-from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets.first_tokens import FirstTokens
+from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
+from rt_keras.layers.key_sets.window import Window
 from rt_keras.models.adapted.default_heads import FIRST_TOKENS, LOOK_BACK, SEGMENT_SIZE
 from rt_keras.ops.blocks import repeat_heads
 
@@ -116,17 +118,17 @@ def _weights(query, key, places, window):
 @tf.function(jit_compile=True)
 def _logsumexps(query, key, places, num_keys):
     """Computes the logsumexp of the logits of each set of keys, `[heads, queries]`."""
-    inputs, found = AttentionInputs(query, key, key[..., :1]), {}
+    inputs, logsumexps = AttentionInputs(query, key, key[..., :1]), {}
     window, first = Window(SEGMENT_SIZE, look_back=LOOK_BACK), FirstTokens(FIRST_TOKENS)
     for name, by_content in (("blocks", False), ("content_blocks", True)):
         sizes = BLOCK_SIZE, num_keys // BLOCK_SIZE, SEGMENT_SIZE
         blocks = SelectedBlocks(*sizes, by_content=by_content)
         heads = Heads(query.shape[1], [window, first, blocks])
         for at, key_set in zip(("window", "first_tokens", name), heads.key_sets):
-            if at not in found:
-                _, logsumexps = key_set.attend(inputs, True)
-                found[at] = tf.gather(logsumexps[0], places, axis=1)
-    return found
+            if at not in logsumexps:
+                _, logsumexp = key_set.attend(inputs, True)
+                logsumexps[at] = tf.gather(logsumexp[0], places, axis=1)
+    return logsumexps
 
 
 def _far(places, length):

@@ -6,7 +6,8 @@ import tensorflow as tf
 from rt_keras.analysis.attention_map import readable, text_of
 from rt_keras.analysis.drawing import drawing
 from rt_keras.callbacks.centroid_ema import cluster_use
-from rt_keras.data import ByteTokenizer, progress
+from rt_keras.data import progress
+from rt_keras.data.byte_tokenizer import ByteTokenizer
 from rt_keras.data.tables import grouped, table
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.centroids import centroids_inside

@@ -203,7 +203,7 @@ def export(model):
         A dictionary of the seconds of `export`, the `graph_megabytes` of `saved_model.pb`, and the
         seconds of `answers`.
     """
-    from rt_keras.serving import export_saved_model
+    from rt_keras.serving.saved_model import export_saved_model
 
     with tempfile.TemporaryDirectory() as folder:
         seconds, path = runs.timed(export_saved_model, model, folder)

@@ -7,10 +7,11 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.callbacks import CentroidEMA
-from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
+from rt_keras.callbacks.centroid_ema import CentroidEMA
 from rt_keras.layers.centroids import centroids_inside
-from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+from rt_keras.layers.kinds import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
+from rt_keras.models.causal_lm.causal_lm import RoutingTransformerCausalLM
+from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 
 VOCABULARY = 256
 

@@ -28,8 +28,8 @@ def parse(name):
     >>> parse("blocks:block_size=8")
     ('blocks', {'block_size': 8})
     """
-    from rt_keras.layers.key_sets import SelectedBlocks
     from rt_keras.layers.key_sets.key_set import OF_LAYERS
+    from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
 
     kind, *assignments = name.split(":")
     if kind not in KINDS:

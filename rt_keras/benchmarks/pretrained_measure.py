@@ -12,9 +12,10 @@ from rt_keras.benchmarks.pretrained_kinds import WITH_BLOCKS, parse
 from rt_keras.benchmarks.runs import timed
 from rt_keras.data.text_tokens import first_tokens_of
 from rt_keras.keras_internals import build_cache
-from rt_keras.layers import FullHeads, Heads
 from rt_keras.layers.attention_inputs import AttentionInputs
-from rt_keras.layers.key_sets import SelectedBlocks
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
+from rt_keras.layers.kinds import FullHeads
 from rt_keras.models.adapted.architectures import attention_layers, backbone_of
 from rt_keras.models.adapted.attention import num_heads
 from rt_keras.models.adapted.default_heads import KEYS, block_options, few_look_far, sets_beside

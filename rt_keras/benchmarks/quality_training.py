@@ -13,9 +13,11 @@ from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.quality_heads import KINDS, Sizes, reach
 from rt_keras.benchmarks.quality_tasks import TASKS
 from rt_keras.benchmarks.runs import say
-from rt_keras.callbacks import CentroidEMA
-from rt_keras.layers import SinusoidalPositions, TokenShift, TransformerBlock
+from rt_keras.callbacks.centroid_ema import CentroidEMA
 from rt_keras.layers.centroids import centroids_inside
+from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
+from rt_keras.layers.token_shift import TokenShift
+from rt_keras.layers.transformer_block import TransformerBlock
 
 HEADS = 4
 # Number of held-out batches in a test.

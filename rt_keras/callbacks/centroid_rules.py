@@ -16,9 +16,9 @@ def mean_update(centroids, counts, sums, decay):
     Returns:
         `[heads, clusters, depth]`. A centroid without members keeps its value.
     """
-    found = tf.cast(counts > 0, counts.dtype)
+    have_members = tf.cast(counts > 0, counts.dtype)
     means = tf.math.divide_no_nan(sums, counts[..., None])
-    sources = tf.reduce_sum(found, axis=0)
+    sources = tf.reduce_sum(have_members, axis=0)
     mean = tf.math.divide_no_nan(tf.reduce_sum(means, axis=0), sources[..., None])
     moved = tf.math.l2_normalize(decay * centroids + (1 - decay) * mean, axis=-1)
     return tf.where(sources[..., None] > 0, moved, centroids)

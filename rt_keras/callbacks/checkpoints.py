@@ -60,9 +60,9 @@ class Checkpoints:
             reason = error.message.rpartition("}} ")[2]
             problem = f"the checkpoint of step {step:,} was not written to {self.folder}"
             raise OSError(f"{problem}: {reason}") from None
-        kept = [str(x) for x in self.steps() if x <= step][-self.max_to_keep :]
+        newest = [str(x) for x in self.steps() if x <= step][-self.max_to_keep :]
         for path in self.folder.iterdir():
-            if path.name.split(".")[0] not in kept:
+            if path.name.split(".")[0] not in newest:
                 files.delete(path)
 
     def newest(self):

@@ -60,8 +60,11 @@ def main(argv=None):
         epilog="example: rt-keras quickstart",
     )
     parser.add_argument("--version", action="version", version=f"rt_keras {__version__}")
-    add_commands(parser, "rt_keras.cli", COMMANDS)
-    args = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    # A command imports its own module alone.
+    names = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
+    add_commands(parser, "rt_keras.cli", names)
+    args = parser.parse_args(words)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

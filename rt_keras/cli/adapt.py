@@ -103,8 +103,8 @@ def _layers(args):
 
 
 def _adapted(args, layers):
-    from rt_keras.layers import FullHeads
-    from rt_keras.models import adapt
+    from rt_keras.layers.kinds import FullHeads
+    from rt_keras.models.adapted.adapt import adapt
     from rt_keras.training.config_files import parse
     from rt_keras.training.config_heads import make_heads
 

@@ -204,8 +204,8 @@ def analyze_attention(args):
     options.check_text_files(args, "text")
     from rt_keras.analysis import attention_mass
     from rt_keras.data.text_tokens import first_tokens_of
-    from rt_keras.layers import FullHeads
-    from rt_keras.models import adapt
+    from rt_keras.layers.kinds import FullHeads
+    from rt_keras.models.adapted.adapt import adapt
 
     # `layers=[]` replaces the heads of no layer.
     model = adapt(args.model, [FullHeads(1)], layers=[])

@@ -31,7 +31,7 @@ def add_arguments(parser):
 
 def main(args):
     """Prints the answer to each question, and its sources."""
-    from rt_keras.retrieval import read_index
+    from rt_keras.retrieval.index_folder import read_index
 
     options.check_at_least_one(args, "passages", "max_length")
     _check_questions(args.questions)

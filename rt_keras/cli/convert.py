@@ -39,7 +39,7 @@ def convert_t2t(args):
     example: rt-keras convert t2t --checkpoint pg19/model.ckpt-0 --hparams pg19/hparams.json
     --vocabulary vocab.pg19_length8k.32768.subwords --output models/pg19
     """
-    from rt_keras.convert import convert_t2t_checkpoint
+    from rt_keras.convert.t2t.checkpoint import convert_t2t_checkpoint
 
     of_kind = {x: getattr(args, x) for x in ("vocabulary", "image_shape", "num_classes")}
     task = convert_t2t_checkpoint(

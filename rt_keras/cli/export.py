@@ -25,9 +25,9 @@ def add_arguments(parser):
 
 def main(args):
     """Writes a model as a SavedModel and lists its non-standard operations."""
-    from rt_keras.retrieval import read_index
-    from rt_keras.serving import export_saved_model
+    from rt_keras.retrieval.index_folder import read_index
     from rt_keras.serving.foreign_ops import foreign_ops
+    from rt_keras.serving.saved_model import export_saved_model
 
     model, task = options.load_model(args.model)
     index = None

@@ -33,7 +33,7 @@ def add_arguments(parser):
 def main(args):
     """Builds an index."""
     from rt_keras.data import shards
-    from rt_keras.retrieval import build_index
+    from rt_keras.retrieval.index_folder import build_index
 
     if not Path(args.documents).exists():
         raise FileNotFoundError(f"--documents is {args.documents}, which does not exist")

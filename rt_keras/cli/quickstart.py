@@ -25,8 +25,9 @@ def main(args):
     import keras_hub
     import numpy as np
 
-    from rt_keras.serving import export_saved_model, scoring_function
+    from rt_keras.serving.saved_model import export_saved_model
     from rt_keras.serving.score import score_in_new_process
+    from rt_keras.serving.signatures import scoring_function
     from rt_keras.training import baselines, run
     from rt_keras.training import config as config_lib
     from rt_keras.training.experiment import Experiment, load_model

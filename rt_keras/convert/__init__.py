@@ -1,7 +1,15 @@
 """Importers of published checkpoints."""
 
-from rt_keras.convert.t2t.checkpoint import convert_t2t_checkpoint, load_t2t_checkpoint
-from rt_keras.convert.t2t.model import new_t2t_model
-from rt_keras.convert.t2t.subword_tokenizer import T2TSubwordTokenizer
+from rt_keras.first_use import names_on_first_use
 
-__all__ = ["T2TSubwordTokenizer", "convert_t2t_checkpoint", "load_t2t_checkpoint", "new_t2t_model"]
+# The public names, with the modules that define them.
+_MODULES = {
+    "T2TSubwordTokenizer": "t2t.subword_tokenizer",
+    "convert_t2t_checkpoint": "t2t.checkpoint",
+    "load_t2t_checkpoint": "t2t.checkpoint",
+    "new_t2t_model": "t2t.model",
+}
+
+__all__ = list(_MODULES)
+
+__getattr__, __dir__ = names_on_first_use(__name__, _MODULES)

@@ -4,40 +4,49 @@ The names below are imported on first use: KerasHub and TensorFlow Datasets take
 and most programs need only one of them or neither. Data sets need the extra `train`.
 """
 
-import importlib
+from rt_keras.first_use import names_on_first_use
 
-# The public names of each module.
-_NAMES = {
-    "byte_tokenizer": "ByteTokenizer",
-    "sentence_piece_tokenizer": "SentencePieceTokenizer compute_sentence_piece_proto",
-    "word_piece_tokenizer": "WordPieceTokenizer",
-    "word_tokenizer": "WordTokenizer write_word_vocabulary",
-    "text_folder": "TextFolder TextFile PythonSource",
-    "documents": "load_documents count_text",
-    "packing": "pack_documents training_dataset evaluation_dataset separate_documents",
-    "chunks": "stateful_dataset document_chunks sliding_dataset",
-    "examples": "pack_examples",
-    "shards": "check_packed",
-    "idx_images": "IdxImages",
-    "images": "load_images training_images evaluation_images",
-    "speech_folder": "SpeechFolder",
-    "speech": "load_speech training_speech evaluation_speech",
-    "question_folder": "QuestionFolder Kilt",
-    "questions": "load_question_answers",
-    "document_source": "read_documents",
-    "pairs_folder": "PairsFolder ParallelDocuments",
-    "pairs": "load_pairs training_pairs evaluation_pairs",
+# The public names, with the modules that define them.
+_MODULES = {
+    "ByteTokenizer": "byte_tokenizer",
+    "IdxImages": "idx_images",
+    "Kilt": "question_folder",
+    "PairsFolder": "pairs_folder",
+    "ParallelDocuments": "pairs_folder",
+    "PythonSource": "text_folder",
+    "QuestionFolder": "question_folder",
+    "SentencePieceTokenizer": "sentence_piece_tokenizer",
+    "SpeechFolder": "speech_folder",
+    "TextFile": "text_folder",
+    "TextFolder": "text_folder",
+    "WordPieceTokenizer": "word_piece_tokenizer",
+    "WordTokenizer": "word_tokenizer",
+    "check_packed": "shards",
+    "compute_sentence_piece_proto": "sentence_piece_tokenizer",
+    "count_text": "documents",
+    "document_chunks": "chunks",
+    "evaluation_dataset": "packing",
+    "evaluation_images": "images",
+    "evaluation_pairs": "pairs",
+    "evaluation_speech": "speech",
+    "load_documents": "documents",
+    "load_images": "images",
+    "load_pairs": "pairs",
+    "load_question_answers": "questions",
+    "load_speech": "speech",
+    "pack_documents": "packing",
+    "pack_examples": "examples",
+    "read_documents": "document_source",
+    "separate_documents": "packing",
+    "sliding_dataset": "chunks",
+    "stateful_dataset": "chunks",
+    "training_dataset": "packing",
+    "training_images": "images",
+    "training_pairs": "pairs",
+    "training_speech": "speech",
+    "write_word_vocabulary": "word_tokenizer",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_MODULES)
 
-
-def __getattr__(name):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__():
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = names_on_first_use(__name__, _MODULES)

@@ -14,30 +14,7 @@ set.
 
 import keras
 
-from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.clustered_heads import ClusteredHeads
-from rt_keras.layers.dropout import Dropout
-from rt_keras.layers.feed_forward import FeedForward
-from rt_keras.layers.gated_delta_heads import GatedDeltaHeads
-from rt_keras.layers.head_group import HeadGroup
-from rt_keras.layers.heads import Heads
-from rt_keras.layers.kinds import (
-    CausalClusteredHeads,
-    FullHeads,
-    LocalHeads,
-    LocalRoutingHeads,
-    RoutingHeads,
-    RoutingMemoryHeads,
-    StridedHeads,
-)
-from rt_keras.layers.lsh_heads import LSHHeads
-from rt_keras.layers.multi_head_attention import MultiHeadAttention
-from rt_keras.layers.random_heads import RandomHeads
-from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
-from rt_keras.layers.spec_augment import SpecAugment
-from rt_keras.layers.token_dropout import TokenDropout
-from rt_keras.layers.token_shift import TokenShift
-from rt_keras.layers.transformer_block import TransformerBlock
+from rt_keras.first_use import names_on_first_use
 
 if keras.config.backend() != "tensorflow":
     raise ImportError(
@@ -45,27 +22,32 @@ if keras.config.backend() != "tensorflow":
         f"{keras.config.backend()!r}. Set the environment variable KERAS_BACKEND=tensorflow."
     )
 
-__all__ = [
-    "CausalClusteredHeads",
-    "CentroidHeads",
-    "ClusteredHeads",
-    "Dropout",
-    "FeedForward",
-    "FullHeads",
-    "GatedDeltaHeads",
-    "HeadGroup",
-    "Heads",
-    "LSHHeads",
-    "LocalHeads",
-    "LocalRoutingHeads",
-    "MultiHeadAttention",
-    "RandomHeads",
-    "RoutingHeads",
-    "RoutingMemoryHeads",
-    "SinusoidalPositions",
-    "SpecAugment",
-    "StridedHeads",
-    "TokenDropout",
-    "TokenShift",
-    "TransformerBlock",
-]
+# The public names, with the modules that define them.
+_MODULES = {
+    "CausalClusteredHeads": "kinds",
+    "CentroidHeads": "centroid_heads",
+    "ClusteredHeads": "clustered_heads",
+    "Dropout": "dropout",
+    "FeedForward": "feed_forward",
+    "FullHeads": "kinds",
+    "GatedDeltaHeads": "gated_delta_heads",
+    "HeadGroup": "head_group",
+    "Heads": "heads",
+    "LSHHeads": "lsh_heads",
+    "LocalHeads": "kinds",
+    "LocalRoutingHeads": "kinds",
+    "MultiHeadAttention": "multi_head_attention",
+    "RandomHeads": "random_heads",
+    "RoutingHeads": "kinds",
+    "RoutingMemoryHeads": "kinds",
+    "SinusoidalPositions": "sinusoidal_positions",
+    "SpecAugment": "spec_augment",
+    "StridedHeads": "kinds",
+    "TokenDropout": "token_dropout",
+    "TokenShift": "token_shift",
+    "TransformerBlock": "transformer_block",
+}
+
+__all__ = list(_MODULES)
+
+__getattr__, __dir__ = names_on_first_use(__name__, _MODULES)

@@ -1,11 +1,10 @@
 """The layers of blocks that users may replace: the feed-forward network and the normalizations."""
 
-import inspect
-
 import keras
 import tensorflow as tf
 
 from rt_keras.arguments import wrong_value
+from rt_keras.keras_internals import takes_mask
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -201,7 +200,7 @@ def call_replaced(layer, x, mask, training):
         training: bool or None. Keras passes it on to layers inside, even if the layer itself does
             not take it.
     """
-    if mask is None or "mask" not in inspect.signature(layer.call).parameters:
+    if mask is None or not takes_mask(layer):
         return layer(x, training=training)
     output = layer(x, mask=tf.cast(mask, tf.bool), training=training)
     # Without the mask that Keras attaches to it.

@@ -41,13 +41,13 @@ def read_documents(layer, inputs, cache, position, count, training, segment_ids,
 
     def read_piece(piece, cache):
         here = (pieces == piece) & is_real
-        before, found = leading_padding(here), tf.reduce_sum(tf.cast(here, tf.int32), axis=1)
+        before, real_count = leading_padding(here), tf.reduce_sum(tf.cast(here, tf.int32), axis=1)
         start = tf.gather(positions, before, batch_dims=1)
-        begun = tf.where(start == 0, found, 0)
+        begun = tf.where(start == 0, real_count, 0)
         cache = tf.nest.map_structure(lambda x, y: where_counted(begun, x, y), empty, cache)
         chunk = roll_rows(inputs, -before)
         chunk = chunk if reads_chunks else chunk[:, :1]
-        output, cache = layer.call_with_cache(chunk, cache, start, count=found)
+        output, cache = layer.call_with_cache(chunk, cache, start, count=real_count)
         output = roll_rows(pad_axis(output, 1, 0, length - size(output, 1)), before)
         return tf.where(here[..., None], output, tf.zeros([], output.dtype)), cache
 

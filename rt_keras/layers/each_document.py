@@ -111,16 +111,16 @@ def _sum_over(count, function, first, inputs):
     @tf.custom_gradient
     def total(*inputs):
         def add(number, *sums):
-            found = function(number, inputs)
-            return number + 1, *(tf.ensure_shape(x + y, x.shape) for x, y in zip(sums, found))
+            terms = function(number, inputs)
+            return number + 1, *(tf.ensure_shape(x + y, x.shape) for x, y in zip(sums, terms))
 
         def gradients(*upstream):
             def add_gradients(number, *sums):
                 with tf.GradientTape() as tape:
                     tape.watch(inputs)
                     outputs = function(number, inputs)
-                found = tape.gradient(outputs, inputs, upstream, unconnected_gradients="zero")
-                return number + 1, *(x + tf.cast(y, x.dtype) for x, y in zip(sums, found))
+                terms = tape.gradient(outputs, inputs, upstream, unconnected_gradients="zero")
+                return number + 1, *(x + tf.cast(y, x.dtype) for x, y in zip(sums, terms))
 
             start = tf.constant(0), *map(tf.zeros_like, inputs)
             return tf.while_loop(lambda number, *_: number < count, add_gradients, start)[1:]

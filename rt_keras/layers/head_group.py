@@ -5,12 +5,12 @@ import warnings
 import keras
 import tensorflow as tf
 
+from rt_keras import ops
 from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.attention_inputs import AttentionInputs
 from rt_keras.layers.each_document import attend_to_each
 from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.blocks import move_axis, of_one_length, repeat_heads, size
-from rt_keras.ops.global_tokens import global_attention
 
 
 class HeadGroup(keras.layers.Layer):
@@ -206,7 +206,7 @@ class HeadGroup(keras.layers.Layer):
         def attend(return_logsumexp, **changed):
             return self.attend(inputs._replace(**changed), return_logsumexp)
 
-        return global_attention(
+        return ops.global_attention(
             attend,
             global_tokens,
             query=inputs.query,

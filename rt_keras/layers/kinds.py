@@ -1,15 +1,7 @@
 """The kinds of heads that are unions of sets of keys: functions that return `Heads`."""
 
+from rt_keras.layers import key_sets
 from rt_keras.layers.heads import Heads
-from rt_keras.layers.key_sets import (
-    BlockAndCentroids,
-    Cluster,
-    Everything,
-    LastKeys,
-    Remembered,
-    Strided,
-    Window,
-)
 
 
 def LocalHeads(
@@ -65,7 +57,7 @@ def LocalHeads(
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
-    window = Window(
+    window = key_sets.Window(
         block_size,
         look_back,
         sliding_window,
@@ -126,8 +118,8 @@ def FullHeads(
         "relative_positions": relative_positions,
     }
     if memory_length is None:
-        return Heads(num_heads, [Everything(**positions)], **kwargs)
-    return Heads(num_heads, [LastKeys(memory_length, **positions)], **kwargs)
+        return Heads(num_heads, [key_sets.Everything(**positions)], **kwargs)
+    return Heads(num_heads, [key_sets.LastKeys(memory_length, **positions)], **kwargs)
 
 
 def StridedHeads(num_heads, stride, max_relative_distance=None, **kwargs):
@@ -156,7 +148,7 @@ def StridedHeads(num_heads, stride, max_relative_distance=None, **kwargs):
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
-    return Heads(num_heads, [Strided(stride, max_relative_distance)], **kwargs)
+    return Heads(num_heads, [key_sets.Strided(stride, max_relative_distance)], **kwargs)
 
 
 def RoutingHeads(
@@ -218,7 +210,7 @@ def RoutingHeads(
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
-    cluster = Cluster(
+    cluster = key_sets.Cluster(
         num_clusters,
         window_size,
         "key",
@@ -343,14 +335,14 @@ def LocalRoutingHeads(
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 20, 8])
     """
-    window = Window(
+    window = key_sets.Window(
         block_size,
         look_back,
         max_relative_distance=max_relative_distance,
         relative_positions=relative_positions,
         position_biases=False,
     )
-    cluster = Cluster(
+    cluster = key_sets.Cluster(
         num_clusters,
         window_size,
         routed_key,
@@ -439,14 +431,14 @@ def RoutingMemoryHeads(
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 40, 8])
     """
-    window = Window(
+    window = key_sets.Window(
         block_size,
         look_back,
         max_relative_distance=max_relative_distance,
         relative_positions=relative_positions,
         position_biases=False,
     )
-    cluster = Cluster(
+    cluster = key_sets.Cluster(
         num_clusters,
         window_size,
         num_probes=num_probes,
@@ -455,7 +447,7 @@ def RoutingMemoryHeads(
         seed=seed,
         kernel_size=kernel_size,
     )
-    remembered = Remembered(memory_length, memory_keys, eviction, memory_block_size)
+    remembered = key_sets.Remembered(memory_length, memory_keys, eviction, memory_block_size)
     return Heads(num_heads, [window, cluster, remembered], share_qk, **kwargs)
 
 
@@ -494,5 +486,5 @@ def CausalClusteredHeads(
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
-    key_set = BlockAndCentroids(num_clusters, block_size, commitment_weight, seed)
+    key_set = key_sets.BlockAndCentroids(num_clusters, block_size, commitment_weight, seed)
     return Heads(num_heads, [key_set], **kwargs)

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from rt_keras import ops
 from rt_keras.arguments import wrong_value
 from rt_keras.layers.attention_calls import OBSERVERS, attention_scores, check_scores
 from rt_keras.layers.attention_masks import Masks, check_attention_mask, split_attention_mask
@@ -26,7 +27,6 @@ from rt_keras.layers.split_heads import (
 )
 from rt_keras.ops.blocks import places_of_rows, size
 from rt_keras.ops.documents import number_documents, positions_in_documents
-from rt_keras.ops.global_tokens import find_global_tokens
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -354,7 +354,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if global_mask is not None:
             check_global_mask(global_mask, self.num_global_tokens, query, value, masks.pairs)
             global_mask = _all_of(global_mask, options["query_mask"], options["key_mask"])
-            options["global_tokens"] = find_global_tokens(global_mask, self.num_global_tokens)
+            options["global_tokens"] = ops.find_global_tokens(global_mask, self.num_global_tokens)
 
         vectors = self._project(query, key, value)
         vectors = self._convolve(vectors, **options)

@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
+from rt_keras import ops
 from rt_keras.keras_internals import is_training
 from rt_keras.models.training import ModelCall, Training
-from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.slices import LOGITS_AT_ONCE
 
 
@@ -102,7 +102,7 @@ def losses_of_layer(layer, hidden, labels, chunk_size):
         table = soft_cap * tf.atanh(table / soft_cap) if soft_cap else table
         table = tf.transpose(table - bias if is_dense else table)
     options = soft_cap or None, bool(layer.trainable_weights), project
-    return chunked_cross_entropy(hidden, table, labels, bias, chunk_size, *options)
+    return ops.chunked_cross_entropy(hidden, table, labels, bias, chunk_size, *options)
 
 
 def _projection(layer, options):

@@ -3,8 +3,7 @@
 from rt_keras import data
 from rt_keras.data.tokenizer import TextTokenizer
 
-# All are imported here, so that Keras can load presets with any of them by name.
-TOKENIZERS = [getattr(data, name) for name in data.__all__ if name.endswith("Tokenizer")]
+TOKENIZERS = [name for name in data.__all__ if name.endswith("Tokenizer")]
 
 
 def check_tokenizer(tokenizer):
@@ -12,7 +11,7 @@ def check_tokenizer(tokenizer):
     if not isinstance(tokenizer, TextTokenizer):
         raise TypeError(
             "tokenizer must be a tokenizer of rt_keras.data, such as "
-            f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}. "
+            f"{', '.join(TOKENIZERS)}. "
             f"Received: a {type(tokenizer).__name__}"
         )
 

@@ -58,7 +58,7 @@ class Loadable:
 
 
 def _import_modules(preset):
-    """Imports the modules that a preset names, since Keras only finds classes of these."""
+    """Imports the modules that a preset names, so that Keras need not search for their classes."""
     for path in Path(preset).glob("*.json"):
         text = path.read_text(encoding="utf-8")
         for name in set(re.findall(r'"module": "(rt_keras\.[\w.]+)"', text)):

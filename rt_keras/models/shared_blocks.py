@@ -42,9 +42,9 @@ def compiled_blocks(jit_compile=True):
 
 def function_of_its_own(function, jit_compile):
     """Returns a `tf.function` that TensorFlow does not inline into others, or that XLA compiles."""
-    own = None if jit_compile else {"_noinline": True}
+    attributes = None if jit_compile else {"_noinline": True}
     return tf.function(
-        function, jit_compile=jit_compile, autograph=False, experimental_attributes=own
+        function, jit_compile=jit_compile, autograph=False, experimental_attributes=attributes
     )
 
 

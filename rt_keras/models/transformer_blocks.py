@@ -5,7 +5,6 @@ import typing
 
 import keras
 
-from rt_keras.layers import TransformerBlock
 from rt_keras.layers.block_layers import (
     FEED_FORWARD_OPTIONS,
     NORMALIZATION_OPTIONS,
@@ -17,6 +16,7 @@ from rt_keras.layers.block_layers import (
 )
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.multi_head_attention import are_head_groups
+from rt_keras.layers.transformer_block import TransformerBlock
 from rt_keras.models.emulated_dtypes import warn_if_emulated
 from rt_keras.models.shared_blocks import share_equal_blocks
 

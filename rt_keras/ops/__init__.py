@@ -14,50 +14,37 @@ the step and the chunk for decoding. Terms used in these files:
 - member: a position that a cluster picked or that belongs to it.
 """
 
-from rt_keras.ops.balanced import balanced_attention
-from rt_keras.ops.blocks import from_blocks, to_blocks
-from rt_keras.ops.causal_clustered import causal_clustered_attention
-from rt_keras.ops.clustered import clustered_attention
-from rt_keras.ops.content_blocks.attend import selected_blocks_attention
-from rt_keras.ops.first_tokens import first_tokens_attention
-from rt_keras.ops.full import full_attention
-from rt_keras.ops.gated_delta import gated_delta_rule
-from rt_keras.ops.global_tokens import find_global_tokens, global_attention
-from rt_keras.ops.hamming import hamming_groups
-from rt_keras.ops.local.windows import local_attention
-from rt_keras.ops.losses.cross_entropy import chunked_cross_entropy
-from rt_keras.ops.losses.ctc import ctc_loss
-from rt_keras.ops.lsh import lsh_attention, lsh_buckets
-from rt_keras.ops.nearest.assign import cluster_statistics, commitment, nearest_centroid, normalize
-from rt_keras.ops.nearest.attention import nearest_attention
-from rt_keras.ops.persistent import persistent_attention
-from rt_keras.ops.random import random_attention
-from rt_keras.ops.strided import strided_attention
+from rt_keras.first_use import names_on_first_use
 
-__all__ = [
-    "balanced_attention",
-    "causal_clustered_attention",
-    "chunked_cross_entropy",
-    "cluster_statistics",
-    "clustered_attention",
-    "commitment",
-    "ctc_loss",
-    "find_global_tokens",
-    "first_tokens_attention",
-    "from_blocks",
-    "full_attention",
-    "gated_delta_rule",
-    "global_attention",
-    "hamming_groups",
-    "local_attention",
-    "lsh_attention",
-    "lsh_buckets",
-    "nearest_attention",
-    "nearest_centroid",
-    "normalize",
-    "persistent_attention",
-    "random_attention",
-    "selected_blocks_attention",
-    "strided_attention",
-    "to_blocks",
-]
+# The public names, with the modules that define them.
+_MODULES = {
+    "balanced_attention": "balanced",
+    "causal_clustered_attention": "causal_clustered",
+    "chunked_cross_entropy": "losses.cross_entropy",
+    "cluster_statistics": "nearest.assign",
+    "clustered_attention": "clustered",
+    "commitment": "nearest.assign",
+    "ctc_loss": "losses.ctc",
+    "find_global_tokens": "global_tokens",
+    "first_tokens_attention": "first_tokens",
+    "from_blocks": "blocks",
+    "full_attention": "full",
+    "gated_delta_rule": "gated_delta",
+    "global_attention": "global_tokens",
+    "hamming_groups": "hamming",
+    "local_attention": "local.windows",
+    "lsh_attention": "lsh",
+    "lsh_buckets": "lsh",
+    "nearest_attention": "nearest.attention",
+    "nearest_centroid": "nearest.assign",
+    "normalize": "nearest.assign",
+    "persistent_attention": "persistent",
+    "random_attention": "random",
+    "selected_blocks_attention": "content_blocks.attend",
+    "strided_attention": "strided",
+    "to_blocks": "blocks",
+}
+
+__all__ = list(_MODULES)
+
+__getattr__, __dir__ = names_on_first_use(__name__, _MODULES)

@@ -1,7 +1,16 @@
 """Retrieval: documents cut into passages, an index of their embeddings, and answers from them."""
 
-from rt_keras.retrieval.exact_index import ExactIndex
-from rt_keras.retrieval.index_folder import Index, build_index, read_index
-from rt_keras.retrieval.question_passages import retrieve
+from rt_keras.first_use import names_on_first_use
 
-__all__ = ["ExactIndex", "Index", "build_index", "read_index", "retrieve"]
+# The public names, with the modules that define them.
+_MODULES = {
+    "ExactIndex": "exact_index",
+    "Index": "index_folder",
+    "build_index": "index_folder",
+    "read_index": "index_folder",
+    "retrieve": "question_passages",
+}
+
+__all__ = list(_MODULES)
+
+__getattr__, __dir__ = names_on_first_use(__name__, _MODULES)

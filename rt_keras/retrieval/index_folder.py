@@ -12,8 +12,8 @@ import numpy as np
 
 from rt_keras import files
 from rt_keras.arguments import wrong_value
-from rt_keras.data import progress, read_documents, shards
-from rt_keras.data.document_source import text_of
+from rt_keras.data import progress, shards
+from rt_keras.data.document_source import read_documents, text_of
 from rt_keras.data.file_reading import list_files
 from rt_keras.retrieval.exact_index import ExactIndex
 from rt_keras.retrieval.passages import check_lengths, cut

@@ -4,9 +4,9 @@ import collections
 import json
 
 from rt_keras import files
-from rt_keras.data import load_question_answers, progress
+from rt_keras.data import progress
 from rt_keras.data.document_source import text_of
-from rt_keras.data.questions import SETS, as_strings, document_sets
+from rt_keras.data.questions import SETS, as_strings, document_sets, load_question_answers
 
 # Number of questions that are searched for at once.
 QUESTIONS = 64

@@ -16,35 +16,25 @@
 Exporting needs the extra `serving`.
 """
 
-from rt_keras.serving.image_completion import completing_function
-from rt_keras.serving.request_sampler import RequestSampler
-from rt_keras.serving.retrieval import answering_function, embedding_function
-from rt_keras.serving.saved_model import export_saved_model
-from rt_keras.serving.signatures import (
-    generating_function,
-    scoring_function,
-    text_scoring_function,
-    translating_function,
-)
-from rt_keras.serving.state_signatures import (
-    starting_function,
-    state_generating_function,
-    state_scoring_function,
-)
-from rt_keras.serving.transcription import transcribing_functions
+from rt_keras.first_use import names_on_first_use
 
-__all__ = [
-    "RequestSampler",
-    "answering_function",
-    "completing_function",
-    "embedding_function",
-    "export_saved_model",
-    "generating_function",
-    "scoring_function",
-    "starting_function",
-    "state_generating_function",
-    "state_scoring_function",
-    "text_scoring_function",
-    "transcribing_functions",
-    "translating_function",
-]
+# The public names, with the modules that define them.
+_MODULES = {
+    "RequestSampler": "request_sampler",
+    "answering_function": "retrieval",
+    "completing_function": "image_completion",
+    "embedding_function": "retrieval",
+    "export_saved_model": "saved_model",
+    "generating_function": "signatures",
+    "scoring_function": "signatures",
+    "starting_function": "state_signatures",
+    "state_generating_function": "state_signatures",
+    "state_scoring_function": "state_signatures",
+    "text_scoring_function": "signatures",
+    "transcribing_functions": "transcription",
+    "translating_function": "signatures",
+}
+
+__all__ = list(_MODULES)
+
+__getattr__, __dir__ = names_on_first_use(__name__, _MODULES)

@@ -5,9 +5,9 @@ import itertools
 
 import keras
 
-from rt_keras.training.saved_tasks import adapted_class, class_name, load_task, task_folder
+from rt_keras.training.saved_tasks import class_name, load_task, task_folder
 from rt_keras.training.schedule import make_schedule
-from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks import TASKS, task_of_kind
 
 
 class Experiment:
@@ -32,7 +32,7 @@ class Experiment:
     def __init__(self, config):
         self.config = config
         self.model, self.data, self.trainer = config.model, config.data, config.trainer
-        self.task = TASKS[config.model.kind]
+        self.task = task_of_kind(config.model.kind)
 
     @functools.cached_property
     def preprocessor(self):
@@ -121,8 +121,13 @@ def load_model(path, dtype=None):
     ('RoutingTransformerCausalLM', True)
     """
     folder = task_folder(path)
-    own = {task.model_class.__name__: task.model_class for task in TASKS.values()}
-    return load_task(own.get(class_name(folder)) or adapted_class(folder), folder, dtype)
+    name = class_name(folder)
+    for task in map(task_of_kind, TASKS):
+        if task.model_class.__name__ == name:
+            return load_task(task.model_class, folder, dtype)
+    from rt_keras.training.tasks.adapted_task import adapted_class
+
+    return load_task(adapted_class(folder), folder, dtype)
 
 
 def start_from(model, path):

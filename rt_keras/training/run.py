@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 
 from rt_keras import files
-from rt_keras.callbacks import CentroidEMA
+from rt_keras.callbacks.centroid_ema import CentroidEMA
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_best import KeepBest
 from rt_keras.callbacks.keep_state import KeepState, caught_signals

@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-from rt_keras import files, models
-from rt_keras.models.adapted.adapted_causal_lm import AdaptedCausalLM
-from rt_keras.models.adapted.tasks import AdaptedTextEmbedder
-
-# Adapted models that commands accept.
-ACCEPTED = {AdaptedCausalLM: "causal language models", AdaptedTextEmbedder: "text embedders"}
+from rt_keras import files
+from rt_keras.models.presets import Loadable
 
 
 def task_folder(path):
@@ -37,32 +33,6 @@ def task_folder(path):
 def class_name(folder):
     """Returns the name of the class of the task in a folder."""
     return files.read_json(folder / "task.json").get("class_name")
-
-
-def adapted_class(folder, base=None):
-    """Returns the class of the adapted model in the folder of a task.
-
-    Args:
-        folder: path of the folder.
-        base: class that it must be a subclass of. Defaults to None, for any model that commands
-            accept.
-
-    Raises:
-        ValueError: if it is a model of another kind.
-    """
-    from rt_keras.models.adapted.tasks import TASKS as ADAPTED
-
-    name, adapted = class_name(folder), {cls.__name__: cls for cls in ADAPTED.values()}
-    if name not in adapted:
-        more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""
-        kind = "an adapted model" if hasattr(models, name) else "a model of rt_keras"
-        raise ValueError(f"{folder} holds a {name}, which is not {kind}{more}")
-    if not issubclass(adapted[name], base or tuple(ACCEPTED)):
-        accepted = ACCEPTED[base] if base else " and ".join(ACCEPTED.values())
-        raise ValueError(
-            f"{folder} holds a {name}; among adapted models, only {accepted} can be used here"
-        )
-    return adapted[name]
 
 
 def write_task(task, folder):
@@ -97,7 +67,8 @@ def load_task(cls, folder, dtype=None):
     options, config = {}, files.read_json(folder / "config.json")
     if dtype is not None:
         options["dtype"] = dtype
-    elif issubclass(cls, tuple(ACCEPTED)):
+    elif not issubclass(cls, Loadable):
+        # An adapted model.
         options["dtype"] = _dtype(config)
     try:
         return cls.from_preset(str(folder), **options)

@@ -73,13 +73,13 @@ def attend_step(
     query = query * query.shape[-1] ** -0.5
     bias = values = None
     if relative_embeddings is not None:
-        of_keys = _at_distances(relative_embeddings, distance, query.dtype)
-        bias = tf.matmul(query, of_keys, transpose_b=True)
+        keys_by_distance = _at_distances(relative_embeddings, distance, query.dtype)
+        bias = tf.matmul(query, keys_by_distance, transpose_b=True)
     if relative_values is not None:
-        of_values = _at_distances(relative_values, distance, value.dtype)
+        values_by_distance = _at_distances(relative_values, distance, value.dtype)
 
         def values(weights):
-            return tf.matmul(weights, of_values)
+            return tf.matmul(weights, values_by_distance)
 
     return attend(query, key, value, (allowed,), bias=bias, relative_values=values)
 

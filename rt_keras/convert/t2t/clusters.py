@@ -62,23 +62,23 @@ def _attend(arguments, members_of, block_size, causal, dropout):
     # That code scales queries before normalization, not after.
     query = arguments["query"] * arguments["query"].shape[-1] ** -0.5
     query, key = prepare(query, arguments.get("key"))
-    of_queries = members_of(query, arguments)
-    of_keys = of_queries if key is query else members_of(key, arguments)
-    allowed = at_members(real, of_keys)[..., None, :]
-    if causal and of_keys is of_queries:
+    query_members = members_of(query, arguments)
+    key_members = query_members if key is query else members_of(key, arguments)
+    allowed = at_members(real, key_members)[..., None, :]
+    if causal and key_members is query_members:
         # Ranks then have the order of positions; comparing these avoids a constant mask.
-        allowed &= of_keys[..., None, :] <= of_queries[..., None]
+        allowed &= key_members[..., None, :] <= query_members[..., None]
     elif causal:
-        allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
-    queries = tf.gather(query, of_queries, batch_dims=2)
-    keys, values = (tf.gather(x, of_keys, batch_dims=2) for x in (key, arguments["value"]))
+        allowed &= tf.range(size(key_members, 3)) <= tf.range(size(query_members, 3))[:, None]
+    queries = tf.gather(query, query_members, batch_dims=2)
+    keys, values = (tf.gather(x, key_members, batch_dims=2) for x in (key, arguments["value"]))
     bias = None
     if "token_bias" in arguments:
-        bias = at_members(tf.cast(arguments["token_bias"], query.dtype), of_keys)[..., None, :]
-    terms = relative_terms(arguments, queries, size(of_keys, 3), 0, causal, bias)
+        bias = at_members(tf.cast(arguments["token_bias"], query.dtype), key_members)[..., None, :]
+    terms = relative_terms(arguments, queries, size(key_members, 3), 0, causal, bias)
     random = {"dropout": dropout, "seed": arguments.get("seed")}
     output = attend(queries, keys, values, (allowed,), **terms, **random)
-    return _put_back(output, of_queries, size(query, 2))[:, :, :length]
+    return _put_back(output, query_members, size(query, 2))[:, :, :length]
 
 
 def _pad_to_blocks(arguments, block_size):

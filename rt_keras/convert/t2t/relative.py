@@ -72,8 +72,10 @@ def window_values(weights, embeddings, offset, causal):
     sums = _sums(tf.where(later, tf.zeros_like(weights), weights), embeddings, offset, 1)
     # If the last key is later, its weight is that of all later keys, and a constant.
     later = tf.cast(later, weights.dtype)
-    of_later = _sums(tf.broadcast_to(later, [1, 1, 1, queries, keys]), embeddings, offset, queries)
-    return sums + tf.stop_gradient(weights[..., -1:]) * later[:, -1:] * of_later
+    later_sums = _sums(
+        tf.broadcast_to(later, [1, 1, 1, queries, keys]), embeddings, offset, queries
+    )
+    return sums + tf.stop_gradient(weights[..., -1:]) * later[:, -1:] * later_sums
 
 
 def _sums(weights, embeddings, offset, more):

@@ -212,9 +212,9 @@ def _split_words(texts, alphanumeric):
     first = tf.gather(begins_text, starts)
     last = tf.roll(first, -1, axis=0)
     space = (words.row_lengths() == 1) & (tf.gather(points, starts) == SPACE)
-    kept = first | last | ~space
-    words = tf.boolean_mask(tf.strings.unicode_encode(words, "UTF-8"), kept)
-    return words, tf.boolean_mask(tf.gather(rows, starts), kept)
+    is_word = first | last | ~space
+    words = tf.boolean_mask(tf.strings.unicode_encode(words, "UTF-8"), is_word)
+    return words, tf.boolean_mask(tf.gather(rows, starts), is_word)
 
 
 def _escape(words, table):

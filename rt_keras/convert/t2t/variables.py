@@ -45,8 +45,8 @@ def assign_variables(task, h, reader, strict=True):
         except (IndexError, ValueError):
             value = None
         if value is None or value.shape != tuple(variable.shape):
-            found = ", ".join(f"{name} {tuple(shapes[name][1])}" for name in names)
-            wrong.append(f"{found}, for a weight of shape {tuple(variable.shape)}")
+            variables = ", ".join(f"{name} {tuple(shapes[name][1])}" for name in names)
+            wrong.append(f"{variables}, for a weight of shape {tuple(variable.shape)}")
             continue
         variable.assign(value)
     left = [f"{name} {tuple(shapes[name][1])}" for name in sorted(set(shapes) - placed)]
@@ -60,7 +60,7 @@ def _encoder_embedding(backbone, names):
     if not hasattr(backbone, "encoder_token_embedding"):
         return
     shards = [(SHARD.search(name), name) for name in names]
-    shards = sorted((int(found[1]), name) for found, name in shards if found)
+    shards = sorted((int(match[1]), name) for match, name in shards if match)
     if shards:
         names = tuple(name for _, name in shards)
         yield backbone.encoder_token_embedding.embeddings, names, lambda *x: np.concatenate(x)
@@ -96,8 +96,10 @@ def _report(missing, wrong, left):
         ("of a shape that does not fit the hyperparameters", wrong),
         ("in the checkpoint but not used", left),
     )
-    found = [f"{len(entries)} {what}: {'; '.join(entries)}" for what, entries in parts if entries]
-    return ". ".join(["the checkpoint does not fit the model", *found])
+    problems = [
+        f"{len(entries)} {what}: {'; '.join(entries)}" for what, entries in parts if entries
+    ]
+    return ". ".join(["the checkpoint does not fit the model", *problems])
 
 
 def placements(task, h):

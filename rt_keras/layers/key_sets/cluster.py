@@ -5,13 +5,13 @@ import functools
 import keras
 import tensorflow as tf
 
+from rt_keras import ops
 from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.head_options import one_of, positive_int, positive_int_or_none, true_or_false
 from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.layers.key_sets.window import window_among
 from rt_keras.layers.relative_positions import make_relative_positions
-from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import size
 from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.nearest.assign import ROUTED_KEYS, Assignment
@@ -195,7 +195,7 @@ class Cluster(KeySet):
         return self.add_bias(result) if return_logsumexp else result
 
     def _attend_balanced(self, inputs):
-        return balanced_attention(
+        return ops.balanced_attention(
             inputs.query,
             inputs.key,
             inputs.value,
@@ -236,12 +236,12 @@ class Cluster(KeySet):
             assignment=self.routing(),
         )
         if self.kernel_size > 1:
-            state["asked"] = last_vectors(inputs.query, inputs.count, self.kernel_size - 1)
+            state["last_queries"] = last_vectors(inputs.query, inputs.count, self.kernel_size - 1)
         return state
 
     def attend_chunk(self, inputs, state, return_logsumexp):
         result, after = nearest_chunk(
-            self.routed_query(inputs, state.get("asked")),
+            self.routed_query(inputs, state.get("last_queries")),
             inputs.key,
             inputs.value,
             state,
@@ -260,7 +260,7 @@ class Cluster(KeySet):
             block_size, look_back = self.window
             border = (inputs.position // block_size - look_back) * block_size
         result, after = nearest_step(
-            self.routed_query(inputs, state.get("asked")),
+            self.routed_query(inputs, state.get("last_queries")),
             inputs.key,
             inputs.value,
             state,
@@ -280,9 +280,9 @@ class Cluster(KeySet):
         if self.kernel_size == 1:
             return after
         count = size(inputs.query, 2) if inputs.count is None else inputs.count
-        before = state["asked"]
+        before = state["last_queries"]
         last = last_vectors(inputs.query, count, self.kernel_size - 1, before=before)
-        return {**after, "asked": last}
+        return {**after, "last_queries": last}
 
     def routing(self):
         """Returns the `Assignment` of the ops; see `rt_keras.ops.nearest_attention`."""

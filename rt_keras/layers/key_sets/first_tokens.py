@@ -100,7 +100,5 @@ class FirstTokens(AtDistance):
         )
         return only_output(result, return_logsumexp), state
 
-    attend_step = attend_chunk
-
     def get_config(self):
         return {**super().get_config(), "num_first_tokens": self.num_first_tokens}

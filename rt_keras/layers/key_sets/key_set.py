@@ -1,10 +1,9 @@
 """The base class of sets of keys, which define the keys that a query attends to."""
 
-import inspect
-
 import keras
 import tensorflow as tf
 
+from rt_keras.arguments import defaults_of
 from rt_keras.layers.abilities import Abilities
 
 # Entries of the configuration of every layer.
@@ -20,8 +19,8 @@ class KeySet(keras.layers.Layer):
     logits, with which `Heads` joins several sets under one softmax.
 
     A subclass defines `abilities` and implements `attend`. If these are `cached`, it also
-    implements `prefill_state` and `attend_step`; if they are `chunks`, `attend_chunk`; and if they
-    are `across`, `attend_across`.
+    implements `prefill_state` and `attend_step`, which is a chunk of one position by default; if
+    they are `chunks`, `attend_chunk`; and if they are `across`, `attend_across`.
 
     Args:
         name: string. Defaults to None, for the name of the set's state.
@@ -113,7 +112,7 @@ class KeySet(keras.layers.Layer):
 
     def attend_step(self, inputs, state, return_logsumexp):
         """Computes attention of one position from the previous state; see `attend_chunk`."""
-        raise NotImplementedError
+        return self.attend_chunk(inputs, state, return_logsumexp)
 
     def prefill_state(self, inputs, max_length):
         """Returns the state after the first `inputs.count` positions.
@@ -170,9 +169,9 @@ class KeySet(keras.layers.Layer):
 
     def __repr__(self):
         """Returns the set with its options that differ from their defaults."""
-        parameters, config = inspect.signature(type(self)).parameters, self.get_config()
+        defaults, config = defaults_of(type(self)), self.get_config()
         options = {name: x for name, x in config.items() if name not in OF_LAYERS}
-        shown = [f"{name}={x!r}" for name, x in options.items() if x != parameters[name].default]
+        shown = [f"{name}={x!r}" for name, x in options.items() if x != defaults[name]]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 

@@ -88,7 +88,5 @@ class Persistent(KeySet):
     def attend_chunk(self, inputs, state, return_logsumexp):
         return self.attend(inputs, return_logsumexp), {}
 
-    attend_step = attend_chunk
-
     def get_config(self):
         return {**super().get_config(), "num_persistent_keys": self.num_persistent_keys}

@@ -169,8 +169,6 @@ class SelectedBlocks(AtDistance):
         )
         return only_output(result, return_logsumexp), state
 
-    attend_step = attend_chunk
-
     def _vectors(self, inputs):
         return *self.at_distance(inputs), inputs.value
 

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from rt_keras.data.tables import table
 from rt_keras.layers.heads import Heads
-from rt_keras.layers.key_sets import FirstTokens, KeySet, Window
+from rt_keras.layers.key_sets.first_tokens import FirstTokens
+from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.key_sets.window import Window
 
 # Options left out of descriptions: those of any layer, and the number of heads, which comes first.
 OF_LAYERS = ("name", "dtype", "trainable", "num_heads")

@@ -7,7 +7,7 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.keras_internals import leave_empty, mask_of, part_of, replace_layer
-from rt_keras.layers import MultiHeadAttention
+from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.models.documents import SEGMENT_IDS
 from rt_keras.ops.blocks import size
 

@@ -7,8 +7,8 @@ import keras_hub
 
 from rt_keras.arguments import wrong_value
 from rt_keras.keras_internals import all_layers_of, part_of, policy_inside
-from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.kinds import FullHeads, LocalHeads
 from rt_keras.layers.saved_arguments import saved_dtype
 from rt_keras.models.adapted.adaptation import adaptation_of
 from rt_keras.models.adapted.architectures import (

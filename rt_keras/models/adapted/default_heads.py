@@ -1,7 +1,10 @@
 """The default heads of `adapt`."""
 
-from rt_keras.layers import ClusteredHeads, Heads
-from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
+from rt_keras.layers.clustered_heads import ClusteredHeads
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets.first_tokens import FirstTokens
+from rt_keras.layers.key_sets.selected_blocks import SelectedBlocks
+from rt_keras.layers.key_sets.window import Window
 from rt_keras.models.adapted.architectures import attention_blocks, attention_layers
 from rt_keras.models.adapted.attention import num_heads, window_of
 

@@ -7,8 +7,8 @@ import keras
 import keras_hub
 
 from rt_keras.keras_internals import SELF_ATTENTION
-from rt_keras.layers import MultiHeadAttention
 from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.models.adapted.architectures import Architecture
 from rt_keras.models.adapted.attention import new_attention, num_heads, replace_attention
 from rt_keras.models.adapted.backbones import chosen_layers, head_group_config, new_head_groups

@@ -5,7 +5,7 @@ import functools
 import keras
 
 from rt_keras.keras_internals import begin_with, layers_of
-from rt_keras.layers import MultiHeadAttention
+from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.split_heads import HeadConstraint
 from rt_keras.models.adapted.architectures import attention_layers, backbone_from_config
 from rt_keras.models.adapted.attention import DENSE, dense_of

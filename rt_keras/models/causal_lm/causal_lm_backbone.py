@@ -4,9 +4,9 @@ import functools
 
 import keras
 
-from rt_keras.layers import Dropout
 from rt_keras.layers.block_layers import normalized
 from rt_keras.layers.document_caches import read_documents
+from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int
 from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
 from rt_keras.models.decoder_backbone import DecoderBackbone

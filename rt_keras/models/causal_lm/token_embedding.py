@@ -4,8 +4,10 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
+from rt_keras import layers
+from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int, positive_int_or_none
+from rt_keras.layers.token_dropout import TokenDropout
 from rt_keras.ops.blocks import places_of_rows, size
 
 
@@ -102,7 +104,7 @@ class RoutingTransformerEmbedding(keras.layers.Layer):
                 max_sequence_length, name="position_embedding", **options
             )
         if sinusoidal_positions:
-            self.positions = SinusoidalPositions(**options)
+            self.positions = layers.SinusoidalPositions(**options)
 
     def build(self, input_shape):
         self.token_embedding.build(input_shape)

@@ -4,8 +4,8 @@ import math
 
 import keras
 
-from rt_keras.layers import Dropout
 from rt_keras.layers.block_layers import normalized
+from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.image.image_embedding import RoutingTransformerImageEmbedding, sides

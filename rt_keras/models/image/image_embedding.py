@@ -114,11 +114,11 @@ class RoutingTransformerImageEmbedding(keras.layers.Layer):
         x = self.channel_embedding(before + channel * self.vocabulary_size)
         x = x * self.hidden_dim**0.5
         if self.position_embeddings:
-            of_row, of_column = self.position_embeddings
-            of_pixel = of_row(row) + of_column(column)
-            of_pixel *= (self.image_shape[2] * self.hidden_dim) ** 0.5
-            of_pixel = tf.reshape(of_pixel, [-1, self.image_shape[2], self.hidden_dim])
-            x += tf.gather(of_pixel, channel, batch_dims=1)
+            row_embedding, column_embedding = self.position_embeddings
+            embedded = row_embedding(row) + column_embedding(column)
+            embedded *= (self.image_shape[2] * self.hidden_dim) ** 0.5
+            embedded = tf.reshape(embedded, [-1, self.image_shape[2], self.hidden_dim])
+            x += tf.gather(embedded, channel, batch_dims=1)
         if self.class_embedding is not None:
             x += self.class_embedding(labels)[:, None]
         return x

@@ -2,9 +2,11 @@
 
 import keras
 
-from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
 from rt_keras.layers.block_layers import normalized
+from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int
+from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
+from rt_keras.layers.token_dropout import TokenDropout
 from rt_keras.models.causal_lm.causal_lm_backbone import RoutingTransformerBackbone
 from rt_keras.models.causal_lm.token_embedding import RoutingTransformerEmbedding
 from rt_keras.models.decoder_backbone import DecoderBackbone

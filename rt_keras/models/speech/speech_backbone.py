@@ -2,7 +2,7 @@
 
 import keras
 
-from rt_keras.layers import Dropout
+from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.speech.speech_embedding import RoutingTransformerSpeechEmbedding

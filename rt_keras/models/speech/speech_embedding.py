@@ -3,8 +3,9 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers import SinusoidalPositions, SpecAugment
 from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
+from rt_keras.layers.spec_augment import SpecAugment
 
 # Frames in a position.
 SUBSAMPLING = 4

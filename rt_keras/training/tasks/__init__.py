@@ -10,29 +10,26 @@
 A new task is a file here, its entry in `TASKS` and its tests.
 """
 
-from rt_keras.training.tasks.adapted_causal_lm import AdaptedCausalLMTask
-from rt_keras.training.tasks.adapted_retriever import AdaptedRetrieverTask
-from rt_keras.training.tasks.causal_lm import CausalLMTask
-from rt_keras.training.tasks.ctc import CTCTask
-from rt_keras.training.tasks.image_lm import ImageLMTask
-from rt_keras.training.tasks.reader import ReaderTask
-from rt_keras.training.tasks.retriever import RetrieverTask
-from rt_keras.training.tasks.seq_2_seq_lm import Seq2SeqLMTask
+import functools
+import importlib
 
-# The tasks of configurations, by `model.kind`.
+# The classes of the tasks, by `model.kind`, which is also the name of their file.
 TASKS = {
-    task.kind: task
-    for task in (
-        CausalLMTask(),
-        Seq2SeqLMTask(),
-        ImageLMTask(),
-        CTCTask(),
-        RetrieverTask(),
-        ReaderTask(),
-        AdaptedCausalLMTask(),
-        AdaptedRetrieverTask(),
-    )
+    "causal_lm": "CausalLMTask",
+    "seq_2_seq_lm": "Seq2SeqLMTask",
+    "image_lm": "ImageLMTask",
+    "ctc": "CTCTask",
+    "retriever": "RetrieverTask",
+    "reader": "ReaderTask",
+    "adapted_causal_lm": "AdaptedCausalLMTask",
+    "adapted_retriever": "AdaptedRetrieverTask",
 }
+
+
+@functools.cache
+def task_of_kind(kind):
+    """Imports and returns the task of a `model.kind`, the same object in every call."""
+    return getattr(importlib.import_module(f"{__name__}.{kind}"), TASKS[kind])()
 
 
 def task_of(model):
@@ -47,9 +44,9 @@ def task_of(model):
     Raises:
         ValueError: if no task has a model of this class.
     """
-    tasks = {task.model_class: task for task in TASKS.values()}
     for cls in type(model).__mro__:
-        if cls in tasks:
-            return tasks[cls]
-    names = ", ".join(task.model_class.__name__ for task in TASKS.values())
+        for task in map(task_of_kind, TASKS):
+            if task.model_class is cls:
+                return task
+    names = ", ".join(task_of_kind(kind).model_class.__name__ for kind in TASKS)
     raise ValueError(f"model must be one of {names}. Received: a {type(model).__name__}")

@@ -1,11 +1,17 @@
 """The base class of tasks whose models are those of `rt_keras.adapt`."""
 
+from rt_keras import models
 from rt_keras.keras_internals import preset_loader
+from rt_keras.models.adapted.adapted_causal_lm import AdaptedCausalLM
+from rt_keras.models.adapted.tasks import TASKS as ADAPTED
+from rt_keras.models.adapted.tasks import AdaptedTextEmbedder
 from rt_keras.training.config_fields import changed_values
-from rt_keras.training.saved_tasks import adapted_class, load_task, task_folder
+from rt_keras.training.saved_tasks import class_name, load_task, task_folder
 
 # The keys of the section `model` that do not describe a new model.
 OWN = ("kind", "preset", "lora_rank", "temperature")
+# Adapted models that commands accept.
+ACCEPTED = {AdaptedCausalLM: "causal language models", AdaptedTextEmbedder: "text embedders"}
 
 
 class AdaptedTask:
@@ -54,3 +60,27 @@ def folder_of(experiment):
             "that `rt-keras adapt` has written"
         )
     return task_folder(experiment.model.preset)
+
+
+def adapted_class(folder, base=None):
+    """Returns the class of the adapted model in the folder of a task.
+
+    Args:
+        folder: path of the folder.
+        base: class that it must be a subclass of. Defaults to None, for any model that commands
+            accept.
+
+    Raises:
+        ValueError: if it is a model of another kind.
+    """
+    name, adapted = class_name(folder), {cls.__name__: cls for cls in ADAPTED.values()}
+    if name not in adapted:
+        more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""
+        kind = "an adapted model" if hasattr(models, name) else "a model of rt_keras"
+        raise ValueError(f"{folder} holds a {name}, which is not {kind}{more}")
+    if not issubclass(adapted[name], base or tuple(ACCEPTED)):
+        accepted = ACCEPTED[base] if base else " and ".join(ACCEPTED.values())
+        raise ValueError(
+            f"{folder} holds a {name}; among adapted models, only {accepted} can be used here"
+        )
+    return adapted[name]

@@ -1,6 +1,5 @@
 """The base class of training tasks."""
 
-import inspect
 import math
 import os
 import re
@@ -9,6 +8,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from rt_keras.arguments import defaults_of
 from rt_keras.data import data_sets
 from rt_keras.training.config_fields import place_of
 from rt_keras.training.config_heads import make_heads
@@ -349,7 +349,7 @@ def arguments_of(cls, section):
     Returns:
         Dictionary of arguments.
     """
-    names = inspect.signature(cls.__init__).parameters
+    names = defaults_of(cls.__init__)
     arguments = {name: getattr(section, name) for name in names if hasattr(section, name)}
     if "kernel_initializer" in names and section.initializer_scale != 1.0:
         arguments["kernel_initializer"] = keras.initializers.VarianceScaling(

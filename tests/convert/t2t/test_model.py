@@ -14,7 +14,7 @@ from rt_keras.convert.t2t.model import make_backbone
 from rt_keras.training.config import load_config, make_config
 from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import train
-from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks import task_of_kind
 from tests.processes import printed
 
 TINY = {
@@ -79,7 +79,7 @@ def test_every_published_set_is_a_configuration():
     for name in t2t_hparams.published():
         model = load_config(name).model
         assert model.hparams == name
-        h = {**TASKS[model.kind].hparams(model), "num_decoder_layers": 1}
+        h = {**task_of_kind(model.kind).hparams(model), "num_decoder_layers": 1}
         if model.kind == "seq_2_seq_lm":
             h["num_encoder_layers"] = 1
         shape = model.image.shape if model.kind == "image_lm" else None

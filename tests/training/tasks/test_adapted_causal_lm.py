@@ -8,7 +8,7 @@ from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
 from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import train
-from rt_keras.training.tasks import TASKS, task_of
+from rt_keras.training.tasks import task_of, task_of_kind
 from tests.models.adapted.llama_folder import write_llama
 from tests.training.tasks.checks import TINY
 
@@ -127,7 +127,7 @@ def test_scores_are_those_of_sequences_after_a_start_token(model, context):
 
 def test_prompts_are_texts_that_fit(model):
     task = task_of(model)
-    assert task is TASKS["adapted_causal_lm"] and task.generates == "text"
+    assert task is task_of_kind("adapted_causal_lm") and task.generates == "text"
     assert task.prompts(["café".encode()], model, 12) == ["café"]
     with pytest.raises(ValueError, match="prompt 1 must have at most 12 tokens"):
         task.prompts([b"a", b"a" * 12], model, 12)

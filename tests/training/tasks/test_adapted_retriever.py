@@ -7,7 +7,7 @@ from rt_keras import cli
 from rt_keras.layers import FullHeads
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment, load_model
-from rt_keras.training.tasks import TASKS, task_of
+from rt_keras.training.tasks import task_of, task_of_kind
 from tests.models.adapted.llama_folder import write_llama
 from tests.models.adapted.sentence_folder import write_embedder
 from tests.training.tasks.checks import assert_batches_are_as_specified
@@ -55,7 +55,7 @@ def test_its_inputs_are_those_of_the_model(preset, questions):
         [2, 2, 12],
     )
     model = experiment.make_model()
-    assert task_of(model) is TASKS["adapted_retriever"] and model.question_length == 8
+    assert task_of(model) is task_of_kind("adapted_retriever") and model.question_length == 8
 
 
 def test_a_language_model_is_no_retriever(questions, tmp_path):

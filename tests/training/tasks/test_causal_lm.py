@@ -6,10 +6,10 @@ import pytest
 from rt_keras.data import ByteTokenizer
 from rt_keras.training.config import DataConfig, make_config
 from rt_keras.training.experiment import Experiment
-from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks import task_of_kind
 from tests.training.tasks.checks import assert_batches_are_as_specified
 
-TASK = TASKS["causal_lm"]
+TASK = task_of_kind("causal_lm")
 
 
 def test_batches_are_as_specified(tiny_settings):

@@ -14,10 +14,10 @@ from rt_keras.training import experiment
 from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
 from rt_keras.training.run import train
-from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks import task_of_kind
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified, new_model
 
-TASK = TASKS["ctc"]
+TASK = task_of_kind("ctc")
 # Positions of 40 ms in a recording.
 POSITIONS = 8
 

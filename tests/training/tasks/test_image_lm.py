@@ -11,13 +11,13 @@ from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
 from rt_keras.training.run import train
-from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks import task_of_kind
 from tests.data.checks import write_set
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
 pytestmark = pytest.mark.slow
 
-TASK = TASKS["image_lm"]
+TASK = task_of_kind("image_lm")
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ from rt_keras.models.retrieval.contrastive import InBatchLoss
 from rt_keras.training import experiment
 from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
-from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks import task_of_kind
 from rt_keras.training.tasks.retriever import rank_scores
 from tests.data.test_question_folder import write
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified, new_model
 
-TASK = TASKS["retriever"]
+TASK = task_of_kind("retriever")
 
 
 def write_questions(folder):

@@ -11,12 +11,12 @@ from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
 from rt_keras.training.run import train
-from rt_keras.training.tasks import TASKS
+from rt_keras.training.tasks import task_of_kind
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
 pytestmark = pytest.mark.slow
 
-TASK = TASKS["seq_2_seq_lm"]
+TASK = task_of_kind("seq_2_seq_lm")
 
 LOCAL = {"class": "LocalHeads", "num_heads": 1, "block_size": 8}
 

@@ -1,0 +1,71 @@
+"""Imports on first use: public names of packages, and Keras's knowledge of this package's classes.
+
+A folder of this package lists its public names with the modules that define them, and imports a
+module when one of its names is used. So a program imports only what it needs.
+"""
+
+import importlib
+import pkgutil
+import sys
+from importlib.machinery import PathFinder
+
+
+def names_on_first_use(package, modules):
+    """Makes the functions with which Python finds the names of a package (PEP 562).
+
+    Submodules are attributes too, as if the package had imported them.
+
+    Args:
+        package: string, the `__name__` of the package.
+        modules: dictionary from public names to the modules that define them, relative to the
+            package.
+
+    Returns:
+        The `__getattr__` and the `__dir__` of the package.
+
+    >>> find, _ = names_on_first_use("rt_keras.layers", {"LocalHeads": "kinds"})
+    >>> find("LocalHeads").__module__, find("heads").__name__
+    ('rt_keras.layers.kinds', 'rt_keras.layers.heads')
+    """
+
+    def submodules():
+        path = sys.modules[package].__path__
+        return {module.name for module in pkgutil.iter_modules(path)} - {"__main__"}
+
+    def find(name):
+        if name in modules:
+            return getattr(importlib.import_module(f".{modules[name]}", package), name)
+        if name in submodules():
+            return importlib.import_module(f".{name}", package)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def names():
+        return sorted({*vars(sys.modules[package]), *modules, *submodules()})
+
+    return find, names
+
+
+class AfterImport:
+    """An entry of `sys.meta_path` that calls a function when a package has been imported.
+
+    Args:
+        package: string, the name of the package.
+        function: function without arguments.
+    """
+
+    def __init__(self, package, function):
+        self.package = package
+        self.function = function
+
+    def find_spec(self, name, path=None, target=None):
+        """Returns Python's specification of the package, and None for other modules."""
+        spec = PathFinder.find_spec(name, path, target) if name == self.package else None
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                self.function()
+
+            spec.loader.exec_module = exec_module
+        return spec
