@@ -257,16 +257,19 @@ def locked(folder, wait=False):
     """Locks a folder against other processes that lock it.
 
     Args:
-        folder: string or `Path`. A missing folder is created. The lock is on the file `.lock` in
-            it, and the end of the process releases it.
+        folder: string or `Path`. A missing folder is created, and deleted again if nothing is
+            written to it, unless others may wait for it. The lock is on the file `.lock` in it, and
+            the end of the process releases it.
         wait: bool, whether to wait for a process that has the lock, with a message. Defaults to
             False.
 
     Raises:
         BlockingIOError: if another process has the lock, unless `wait` is set.
     """
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with open(Path(folder, ".lock"), "w", encoding="utf-8") as lock:
+    folder = Path(folder)
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -274,7 +277,11 @@ def locked(folder, wait=False):
                 raise BlockingIOError(f"{folder} is in use by another process") from None
             print(f"waiting for another process, which is using {folder}", file=sys.stderr)
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            if is_new and not wait and os.listdir(folder) == [".lock"]:
+                delete(folder)
 
 
 def check_writable(name, path):

@@ -46,7 +46,8 @@ def main(args):
         if reader is not None:
             if read is None:
                 read = _read(reader, found)
-            answer = _print_answer(reader, question, read, args.max_length)
+            parts = reader.stream_answer(question, read, args.max_length)
+            answer = options.print_parts(parts)
         _print_sources(found)
         results.append({"question": question, "answer": answer, "sources": found})
     return {"answers": results}
@@ -86,16 +87,6 @@ def _read(reader, found):
     from rt_keras.data.document_source import text_of
 
     return reader.read_passages([text_of(passage) for passage in found])
-
-
-def _print_answer(reader, question, read, max_length):
-    """Prints an answer while it is generated, and returns it."""
-    answer = ""
-    for part in reader.stream_answer(question, read, max_length):
-        print(part, end="", flush=True)
-        answer += part
-    print()
-    return answer
 
 
 def _print_sources(found):

@@ -10,14 +10,14 @@ from rt_keras import files
 from rt_keras.cli import options
 from rt_keras.data import extras
 
-# The class of each sampler in KerasHub, and its options.
+# The options of KerasHub's samplers.
 SAMPLERS = {
-    "random": ("RandomSampler", ("temperature", "seed")),
-    "greedy": ("GreedySampler", ()),
-    "top_k": ("TopKSampler", ("temperature", "seed", "top_k")),
-    "top_p": ("TopPSampler", ("temperature", "seed", "top_k", "top_p")),
-    "beam": ("BeamSampler", ("temperature", "num_beams")),
-    "contrastive": ("ContrastiveSampler", ("temperature", "top_k")),
+    "random": ("temperature", "seed"),
+    "greedy": (),
+    "top_k": ("temperature", "seed", "top_k"),
+    "top_p": ("temperature", "seed", "top_k", "top_p"),
+    "beam": ("temperature", "num_beams"),
+    "contrastive": ("temperature", "top_k"),
 }
 # Options of text models, and options of image models.
 TEXT_OPTIONS = ("prompt", "max_length", "stop", "stream", "sampler", "top_k", "top_p", "num_beams")
@@ -126,12 +126,7 @@ def _stream(model, prompt, max_length, stop_token_ids):
     parts = stream(model, prompt, max_length, stop_token_ids)
     # The first part is the prompt. The second one follows compilation.
     first = list(itertools.islice(parts, 2))
-    text = ""
-    for part in itertools.chain(first, parts):
-        print(part, end="", flush=True)
-        text += part
-    print()
-    return text
+    return options.print_parts(itertools.chain(first, parts))
 
 
 def _make_sampler(args):
@@ -139,15 +134,14 @@ def _make_sampler(args):
     from keras_hub import samplers
 
     name = args.sampler or "random"
-    sampler, own = SAMPLERS[name]
-    others = [option for option in ("top_k", "top_p", "num_beams") if option not in own]
+    others = [key for key in ("top_k", "top_p", "num_beams") if key not in SAMPLERS[name]]
     _refuse(args, others, f"sampler {name}")
-    given = {option: getattr(args, option) for option in own}
+    given = {option: getattr(args, option) for option in SAMPLERS[name]}
     # KerasHub names two options with one letter, `k` and `p`, and has no default for `p`.
-    given = {name.removeprefix("top_"): x for name, x in given.items() if x is not None}
+    given = {key.removeprefix("top_"): x for key, x in given.items() if x is not None}
     if name == "top_p":
         given.setdefault("p", 0.9)
-    return getattr(samplers, sampler)(**given)
+    return samplers.get({"class_name": name, "config": given})
 
 
 def _generate_image(model, args):

@@ -241,6 +241,16 @@ def check_text_files(args, *names):
             raise ValueError(f"--{name} must be a text file. Received: {path}")
 
 
+def print_parts(parts):
+    """Prints the parts of a text as they come, and returns the text."""
+    text = ""
+    for part in parts:
+        print(part, end="", flush=True)
+        text += part
+    print()
+    return text
+
+
 def check_at_least_one(args, *names):
     """Raises a ValueError if any of the named options is given and less than 1.
 

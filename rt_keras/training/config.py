@@ -20,7 +20,7 @@ from rt_keras.arguments import (
 )
 from rt_keras.training import config_files
 from rt_keras.training.config_checks import check_together, refuse_old_heads
-from rt_keras.training.config_fields import field, keys_of, read_section, section, set_value
+from rt_keras.training.config_fields import field, keys_of, place_of, section, set_value
 from rt_keras.training.experiment import Experiment
 from rt_keras.training.strategy import STRATEGIES
 from rt_keras.training.tasks import TASKS
@@ -273,14 +273,11 @@ def load_config(name, overrides=()):
     >>> config.model.heads[0]["class"], config.optimizer.learning_rate
     ('LocalRoutingHeads', 0.0005)
     """
-    pairs, places = config_files.read_config(config_files.find_config(name))
+    layers = config_files.read_config(config_files.find_config(name))
     for text in overrides:
-        key, value = config_files.parse_assignment(text)
-        pairs += config_files.flatten({key: value})
-        inside = (f"{key}.", f"{key}[")
-        places = {name: place for name, place in places.items() if not name.startswith(inside)}
-        places[key] = f"--set {text}"
-    return _make_config(pairs, places)
+        pairs = list(config_files.flatten(dict([config_files.parse_assignment(text)])))
+        layers.append((pairs, {key: f"--set {text}" for key, _ in pairs}))
+    return _make_config(layers)
 
 
 def make_config(values):
@@ -298,17 +295,24 @@ def make_config(values):
     >>> make_config({"model.hidden_dim": 64}).model.hidden_dim
     64
     """
-    return _make_config(config_files.flatten(values), {})
+    return _make_config([(config_files.flatten(values), {})])
 
 
-def _make_config(pairs, places):
-    """Creates a configuration from pairs of keys and values, and the places that set them."""
-    values = dataclasses.asdict(ExperimentConfig())
-    for key, value in pairs:
-        # A copy, since a later key may change an option in a list.
-        set_value(values, key, copy.deepcopy(value), places)
-    refuse_old_heads(values["model"], places)
-    config = read_section(ExperimentConfig, values, places=places)
+def _make_config(layers):
+    """Creates a configuration from pairs of keys and values and the places that set them."""
+    config, places = ExperimentConfig(), {}
+    for pairs, places_of_layer in layers:
+        for key, value in pairs:
+            try:
+                refuse_old_heads(key)
+                # A copy, since a later key may change an option in a list.
+                set_value(config, key, copy.deepcopy(value))
+            except ValueError as error:
+                raise ValueError(f"{place_of(key, places_of_layer)}{error}") from None
+        # A list replaces the entries of the one before.
+        replaced = tuple(f"{key}[" for key in places_of_layer)
+        places = {key: place for key, place in places.items() if not key.startswith(replaced)}
+        places |= places_of_layer
     config.model.places = places
     check_together(Experiment(config))
     return config

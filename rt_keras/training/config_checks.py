@@ -1,32 +1,30 @@
 """Checks of several values of a configuration together."""
 
+import re
+
 import tensorflow as tf
 
 from rt_keras import layers
 from rt_keras.training.config_fields import changed_values, keys_of, place_of
 from rt_keras.training.config_files import nearest
 
-# Keys of the section `model` that hyperparameters of the paper authors' code leave open.
-OPEN = ("kind", "preset", "hparams", "lora_rank", "vocabulary_size", "remat", "loss_chunk_size")
+# Keys that hyperparameters of the paper authors' code leave open, and those that a model of
+# `rt_keras.adapt` does.
+OPEN = ("kind", "preset", "hparams", "vocabulary_size", "remat", "loss_chunk_size")
 OPEN += ("image.height", "image.width", "image.channels")
+OPEN_IN_ADAPTED = ("kind", "preset", "lora_rank", "temperature")
 
 
-def refuse_old_heads(model, places):
-    """Raises a ValueError if heads are given as a section for each kind, as in version 1.0.
-
-    Args:
-        model: the values of the section `model`.
-        places: dictionary from keys to the files and lines that set them.
-    """
-    for name, value in model.items() if isinstance(model, dict) else ():
-        if isinstance(value, dict) and name not in ("image", "speech"):
-            kinds = [kind for kind in layers.__all__ if kind.endswith("Heads")]
-            old = name.title().replace("_", "").replace("Union", "")
-            kind = nearest(f"{old}Heads", kinds)
-            raise ValueError(
-                f"{place_of(f'model.{name}', places)}model.{name} is no section; heads are a list "
-                f"in model.heads, such as heads: [{{class: {kind}, num_heads: 4}}]"
-            )
+def refuse_old_heads(key):
+    """Raises a ValueError if a key is in a section for one kind of heads, as in version 1.0."""
+    old = re.match(r"model\.(?!image\.|speech\.)(\w+)\.", key)
+    if old:
+        kind = old[1].title().replace("_", "").replace("Union", "")
+        kind = nearest(f"{kind}Heads", layers.__all__)
+        raise ValueError(
+            f"model.{old[1]} is no section; heads are a list in model.heads, such as heads: "
+            f"[{{class: {kind}, num_heads: 4}}]"
+        )
 
 
 def check_together(experiment):
@@ -34,36 +32,39 @@ def check_together(experiment):
     task, data, model = experiment.task, experiment.data, experiment.model
     keys = keys_of(type(experiment.config))
     for key, value in changed_values(experiment.config).items():
-        if keys[key].kinds is not None and model.kind not in keys[key].kinds:
-            raise ValueError(
-                f"{place_of(key, model.places)}{key} is {value!r}, but a model of kind "
-                f"{model.kind} does not use this key"
-            )
+        reason = _why_unused(keys[key], model, task)
+        if reason:
+            raise ValueError(f"{place_of(key, model.places)}{key} is {value!r}, but {reason}")
     if data.name not in task.data_sets:
         raise ValueError(
             f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_sets.words}"
         )
-    if model.hparams is not None and not task.adapts:
-        _check_hparams(experiment)
+    if model.hparams is not None:
+        num_encoder_layers = task.hparams(model).get("num_encoder_layers", 0)
+        if bool(num_encoder_layers) != (model.kind == "seq_2_seq_lm"):
+            raise ValueError(
+                f"model.hparams has num_encoder_layers {num_encoder_layers}, which does not fit "
+                f"model.kind {model.kind}"
+            )
     task.check(experiment)
     _check_steps(experiment.config)
 
 
-def _check_hparams(experiment):
-    """Raises a ValueError unless `model.hparams` alone describes a model of this kind."""
-    model, hparams = experiment.model, experiment.task.hparams(experiment.model)
-    num_encoder_layers = hparams.get("num_encoder_layers", 0)
-    if bool(num_encoder_layers) != (model.kind == "seq_2_seq_lm"):
-        raise ValueError(
-            f"model.hparams has num_encoder_layers {num_encoder_layers}, which does not fit "
-            f"model.kind {model.kind}"
+def _why_unused(key, model, task):
+    """Returns the reason for which a model does not use a key; None if it does."""
+    section, _, name = key.name.partition(".")
+    if key.kinds is not None and task.kind not in key.kinds:
+        return f"a model of kind {task.kind} does not use this key"
+    if section == "model" and task.adapts and name not in OPEN_IN_ADAPTED:
+        return (
+            f"the model of kind {task.kind} is that of model.preset; `rt-keras adapt` sets its "
+            "heads"
         )
-    for key, value in changed_values(model).items():
-        if key not in OPEN:
-            raise ValueError(
-                f"model.{key} is {value!r}, but model.hparams describes the model; write the "
-                "hyperparameters to a file to change them"
-            )
+    if section == "model" and model.hparams is not None and name not in OPEN:
+        return (
+            "model.hparams describes the model; write the hyperparameters to a file to change them"
+        )
+    return None
 
 
 def check_sources(experiment):

@@ -9,16 +9,19 @@ keys follow from these declarations.
 ... class Training:
 ...     steps: int = field(100, "number of steps", AT_LEAST_1)
 ...     clip: float | None = field(None, "largest norm of the gradient", POSITIVE)
->>> read_section(Training, {"steps": 5}, "training.")
+>>> training = Training()
+>>> set_value(training, "steps", 5)
+>>> training
 Training(steps=5, clip=None)
->>> read_section(Training, {"clip": -1.0}, "training.")
+>>> set_value(training, "clip", -1.0)
 Traceback (most recent call last):
     ...
-ValueError: training.clip is -1.0 (float); it must be a number above 0, or null
+ValueError: clip is -1.0 (float); it must be a number above 0, or null
 """
 
 import copy
 import dataclasses
+import functools
 import operator
 import re
 import typing
@@ -90,27 +93,30 @@ class Key(NamedTuple):
         raise ValueError(f"{self.name} is {given}; it must be {self.values}")
 
 
-def keys_of(cls, outer=""):
+@functools.cache
+def keys_of(cls, outer="", kinds=None):
     """Returns the declarations of all keys of a section and of its subsections.
 
     Args:
         cls: the section, a dataclass.
         outer: string, the prefix of the names, such as "model.". Defaults to "".
+        kinds: the `kinds` of keys that do not declare any. Defaults to None.
 
     Returns:
         Dictionary from names, such as "model.image.height", to `Key`.
     """
-    hints, keys = typing.get_type_hints(cls), {}
+    keys = {}
     for declared in dataclasses.fields(cls):
-        name, hint, kinds = outer + declared.name, hints[declared.name], declared.metadata["kinds"]
-        if dataclasses.is_dataclass(hint):
-            inside = keys_of(hint, f"{name}.")
-            keys |= {name: key._replace(kinds=key.kinds or kinds) for name, key in inside.items()}
+        name, metadata = outer + declared.name, declared.metadata
+        used_by = metadata["kinds"] or kinds
+        if dataclasses.is_dataclass(declared.type):
+            keys |= keys_of(declared.type, f"{name}.", used_by)
         else:
-            types = typing.get_args(hint) or (hint,)
-            meaning, allowed = declared.metadata["meaning"], declared.metadata["allowed"]
-            allowed = allowed or Allowed(" or ".join(ANY[x] for x in types if x in ANY))
-            keys[name] = Key(name, types, declared.default_factory(), meaning, allowed, kinds)
+            types = typing.get_args(declared.type) or (declared.type,)
+            any_value = Allowed(" or ".join(ANY[x] for x in types if x in ANY))
+            allowed = metadata["allowed"] or any_value
+            default, meaning = declared.default_factory(), metadata["meaning"]
+            keys[name] = Key(name, types, default, meaning, allowed, used_by)
     return keys
 
 
@@ -125,43 +131,63 @@ def changed_values(section):
     return {name: x for name, x in values_of(section).items() if x != keys[name].default}
 
 
-def read_section(cls, values, outer="", places=None):
-    """Creates a section from values, after checking them.
+def set_value(section, path, value):
+    """Sets a key of a section, or an option in a list.
 
     Args:
-        cls: the section, a dataclass.
-        values: nested dictionaries of the section's keys.
-        outer: string, the prefix of the names of keys in messages, such as "model.". Defaults to
-            "".
-        places: dictionary from keys to the files and lines that set them, for messages. Defaults
-            to None.
-
-    Returns:
-        An object of class `cls`. Keys without a value have their default.
+        section: the section, a dataclass.
+        path: string, the key with its sections, such as "model.num_layers", or an option in its
+            list, such as "model.heads[0].num_heads".
+        value: the value.
 
     Raises:
-        ValueError: if a key is unknown, or its value has the wrong type or is out of range.
+        ValueError: if the key is unknown, or the value has the wrong type or is out of range.
+
+    >>> @dataclasses.dataclass
+    ... class Model:
+    ...     heads: list = field([{"class": "FullHeads", "num_heads": 4}], "heads of each block")
+    >>> model = Model()
+    >>> set_value(model, "heads[0].num_heads", 2)
+    >>> model.heads[0]["num_heads"]
+    2
     """
-    hints, keys, arguments = typing.get_type_hints(cls), keys_of(cls, outer), {}
-    for name, value in values.items():
-        path = f"{outer}{name}"
-        if dataclasses.is_dataclass(hints.get(name)) and isinstance(value, dict):
-            arguments[name] = read_section(hints[name], value, f"{path}.", places)
-            continue
-        try:
-            if path not in keys:
-                raise ValueError(_unknown(path, keys))
-            arguments[name] = keys[path].read(value)
-        except ValueError as error:
-            raise ValueError(f"{place_of(path, places)}{error}") from None
-    return cls(**arguments)
+    keys, name = keys_of(type(section)), path.partition("[")[0]
+    if name not in keys:
+        raise ValueError(_unknown(name, keys))
+    if name == path:
+        value = keys[name].read(value)
+    holder, (*outer, last) = section, re.findall(r"[^.[\]]+", path)
+    try:
+        for step in outer:
+            holder = _items(holder)[int(step) if isinstance(holder, list) else step]
+        _items(holder)[int(last) if isinstance(holder, list) else last] = value
+    except (LookupError, TypeError, ValueError):
+        problem = "an entry of a list has a number, such as model.heads[0].num_heads"
+        raise ValueError(f"unknown key {path}; {problem}") from None
+
+
+def _items(holder):
+    """Returns a list or a dictionary; the dictionary of the values of a section."""
+    return holder if isinstance(holder, (list, dict)) else vars(holder)
 
 
 def place_of(path, places):
     """Returns the place that sets a key, or the list or section it is in; with ": ", or ""."""
     while path and path not in (places or ()):
-        path = re.sub(r"\.?[^.[]*$|\[[^[]*$", "", path)
+        path = re.sub(r"[.[]?[^.[]*$", "", path)
     return f"{places[path]}: " if path else ""
+
+
+def located(error, path, places):
+    """Returns the error of a constructor with the place that sets the argument it is about.
+
+    Args:
+        error: the exception. Most messages begin with the name of the argument.
+        path: string, the key that describes what is constructed, such as "model.heads[0]".
+        places: dictionary from keys to the files and lines that set them.
+    """
+    argument = re.match(r"(?:model\.)?(\w*)", str(error))[1]
+    return ValueError(f"{place_of(f'{path}.{argument}', places)}{path}: {error}")
 
 
 def _unknown(name, known):
@@ -170,21 +196,3 @@ def _unknown(name, known):
     if inside:
         return f"{name} is a section; set its keys: {', '.join(inside)}"
     return f"unknown key {name}; the nearest known key is {nearest(name, known)}"
-
-
-def set_value(values, path, value, places=None):
-    """Sets a value in nested dictionaries and lists; `places` as in `read_section`.
-
-    >>> heads = {"model": {"heads": [{"class": "LocalHeads", "num_heads": 2}]}}
-    >>> set_value(heads, "model.heads[0].num_heads", 4)
-    >>> heads["model"]["heads"][0]["num_heads"]
-    4
-    """
-    *outer, last = re.findall(r"[^.[\]]+", path)
-    try:
-        for name in outer:
-            values = values[int(name)] if isinstance(values, list) else values.setdefault(name, {})
-        values[int(last) if isinstance(values, list) else last] = value
-    except (IndexError, ValueError, TypeError, AttributeError):
-        problem = "an entry of a list has a number, such as model.heads[0].num_heads"
-        raise ValueError(f"{place_of(path, places)}unknown key {path}; {problem}") from None

@@ -73,16 +73,17 @@ def read_config(path, bases=()):
         bases: tuple of the files that build on this one. Defaults to `()`.
 
     Returns:
-        A list of pairs of a key, such as "model.hidden_dim", and a value, which is not validated,
-        those of the base first; and a dictionary from keys to the places that set them, such as
-        "configs/books.yaml, line 4".
+        A list, with the configuration without a base first and `path` last, of two values for each
+        file: a list of pairs of a key, such as "model.hidden_dim", and a value, which is not
+        validated; and a dictionary from keys, also of entries in lists, to the places that set
+        them, such as "configs/books.yaml, line 4".
 
     Raises:
         FileNotFoundError: if the file of a base does not exist.
         ValueError: if a file is not a YAML mapping, is empty, holds a key twice, or builds on
             itself.
 
-    >>> pairs, places = read_config(find_config("quickstart"))
+    >>> ((pairs, places),) = read_config(find_config("quickstart"))
     >>> dict(pairs)["data.name"], places["data.name"].partition(".yaml")[2]
     ('python_source', ', line 26')
     """
@@ -92,12 +93,11 @@ def read_config(path, bases=()):
     pairs, places = _read(path)
     base = dict(pairs).get("base")
     if base is None:
-        return pairs, places
+        return [(pairs, places)]
     if not isinstance(base, str):
         raise ValueError(f"{path}: base must be the name or path of a configuration, not {base!r}")
-    bases = (*bases, path.resolve())
-    base_pairs, base_places = read_config(find_config(base, path.parent), bases)
-    return base_pairs + [pair for pair in pairs if pair[0] != "base"], base_places | places
+    layers = read_config(find_config(base, path.parent), (*bases, path.resolve()))
+    return [*layers, ([pair for pair in pairs if pair[0] != "base"], places)]
 
 
 def _read(path):

@@ -1,12 +1,12 @@
 """Attention heads from the lists of a configuration."""
 
-import importlib
-import inspect
+import pkgutil
 
 import keras
 
 from rt_keras import layers
-from rt_keras.training.config_fields import place_of
+from rt_keras.arguments import defaults_of
+from rt_keras.training.config_fields import located
 from rt_keras.training.config_files import nearest
 
 # Options of every Keras layer.
@@ -47,13 +47,13 @@ def make_heads(entry, path, places=None):
         if not is_entry:
             raise ValueError("heads need a class, as in {class: LocalHeads, num_heads: 4, ...}")
         cls = _find_class(options.pop("class"))
-        known = {*inspect.signature(cls).parameters, *LAYER_OPTIONS} - {"kwargs"}
+        known = {*defaults_of(cls), *LAYER_OPTIONS} - {"kwargs"}
         for name in options.keys() - known:
             likely = nearest(str(name), known)
-            raise ValueError(f"unknown option {name}; the nearest of {cls.__name__} is {likely}")
+            raise ValueError(f"{name} is unknown; the nearest option of {cls.__name__} is {likely}")
         return cls(**options)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{place_of(path, places)}{path}: {error}") from error
+        raise located(error, path, places) from error
 
 
 def _find_class(name):
@@ -64,11 +64,10 @@ def _find_class(name):
     registered = keras.saving.get_registered_object(name)
     if registered is not None:
         return registered
-    module, _, last = name.rpartition(".")
-    if module:
+    if "." in name:
         try:
-            return getattr(importlib.import_module(module), last)
-        except (ImportError, AttributeError) as error:
+            return pkgutil.resolve_name(name)
+        except (ImportError, AttributeError, ValueError) as error:
             raise ValueError(f"class {name} cannot be imported: {error}") from error
     names = [*layers.__all__, *layers.key_sets.__all__]
     raise ValueError(f"unknown class {name}; the nearest is {nearest(name, names)}")

@@ -1,7 +1,6 @@
 """The task, the model and the optimizer of a configuration."""
 
 import functools
-import itertools
 
 import keras
 
@@ -157,19 +156,12 @@ def start_from(model, path):
     trained = load_model(path)
     if not isinstance(model, type(trained)):
         model, trained = model.backbone, trained.backbone
-    pairs = list(itertools.zip_longest(model.weights, trained.weights))
-    for ours, theirs in pairs:
-        if ours is None or theirs is None or ours.shape != theirs.shape:
-            raise ValueError(
-                f"model.preset is {str(path)!r}, which holds a model with other weights: it has "
-                f"{_in_words(theirs)} where the configuration has {_in_words(ours)}"
-            )
-    for ours, theirs in pairs:
-        ours.assign(theirs)
-
-
-def _in_words(weight):
-    return "nothing" if weight is None else f"{weight.path} {tuple(weight.shape)}"
+    try:
+        model.set_weights(trained.get_weights())
+    except ValueError as error:
+        raise ValueError(
+            f"model.preset is {str(path)!r}, which holds a model with other weights: {error}"
+        ) from None
 
 
 def make_rate(config):
@@ -192,18 +184,16 @@ def make_optimizer(config):
     'AdamW'
     """
     optimizer = config.optimizer
-    arguments = {
-        "learning_rate": make_rate(config),
+    kind = {"adam": "Adam", "adamw": "AdamW", "adafactor": "Adafactor"}[optimizer.name]
+    moments = {name: getattr(optimizer, name) for name in ("beta_1", "beta_2", "epsilon")}
+    # Its own relative step would replace the schedule.
+    adafactor = {"relative_step": False}
+    return getattr(keras.optimizers, kind)(
+        learning_rate=make_rate(config),
         # None saves Adam and Adafactor a decay by 0. AdamW does not accept None.
-        "weight_decay": optimizer.weight_decay or (0.0 if optimizer.name == "adamw" else None),
-        "global_clipnorm": optimizer.global_clipnorm,
-    }
-    if optimizer.name == "adafactor":
-        # Its own relative step would replace the schedule.
-        return keras.optimizers.Adafactor(relative_step=False, **arguments)
-    kind = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW}[optimizer.name]
-    return kind(
-        beta_1=optimizer.beta_1, beta_2=optimizer.beta_2, epsilon=optimizer.epsilon, **arguments
+        weight_decay=optimizer.weight_decay or (0.0 if kind == "AdamW" else None),
+        global_clipnorm=optimizer.global_clipnorm,
+        **(adafactor if kind == "Adafactor" else moments),
     )
 
 

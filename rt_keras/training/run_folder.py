@@ -4,16 +4,14 @@ The file `data.json` identifies the training data: by the name and the version o
 the names, sizes and times of files. A run whose data have changed cannot be resumed.
 """
 
-import dataclasses
+import copy
 import os
 from pathlib import Path
-
-import yaml
 
 from rt_keras import files
 from rt_keras.data import data_sets
 from rt_keras.training import config as config_lib
-from rt_keras.training.config_fields import values_of
+from rt_keras.training.config_fields import set_value, values_of
 
 # Keys that may change when a run is resumed, because its results do not depend on them.
 FREE_OPTIONS = ("checkpoint_every", "log_every", "validation_every", "strategy", "tpu_address")
@@ -57,7 +55,7 @@ def check(output, experiment, resume, overwrite):
 
 def _check_same(config, before, saved):
     """Raises a ValueError that names the keys that differ from those of the run to resume."""
-    ours, theirs = _values(config), _values(before)
+    ours, theirs = (values_of(_with_absolute_paths(x)) for x in (config, before))
     free = FREE_KEYS
     # Only a cosine schedule depends on the number of steps. More steps raise it once,
     # which is acceptable for longer training.
@@ -140,16 +138,14 @@ def write_config(output, config):
         config: an `ExperimentConfig`.
     """
     with files.whole_file(output / "config.yaml") as part:
-        values = dataclasses.asdict(config)
-        for key in PATH_KEYS:
-            section, name = key.split(".")
-            values[section][name] = _absolute(values[section][name])
-        part.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+        part.write_text(config_lib.to_yaml(_with_absolute_paths(config)), encoding="utf-8")
 
 
-def _values(config):
-    """Returns the values of a configuration by their dotted keys, with absolute paths."""
-    return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values_of(config).items()}
+def _with_absolute_paths(config):
+    config = copy.deepcopy(config)
+    for key in PATH_KEYS:
+        set_value(config, key, _absolute(values_of(config)[key]))
+    return config
 
 
 def _absolute(path):

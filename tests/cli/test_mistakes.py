@@ -21,6 +21,7 @@ EVALUATE, GENERATE = "evaluate --model $run", "generate --model $run --prompt a"
 DOCUMENTS = "index --documents $retrieval/documents.jsonl"
 INDEX = f"{DOCUMENTS} --retriever $retrieval/retriever --output out"
 TRAIN = "train --output out --config books"
+QUICK = "train --output out --config quickstart --set"
 TRANSCRIBE = "transcribe --model $models/speech"
 MISTAKES = [
     (f"{ADAPT} --heads '{{class: LocalHeads'", "--heads is not valid YAML"),
@@ -85,6 +86,18 @@ MISTAKES = [
     (f"{TRAIN} --resume", "no run to resume"),
     (f"{TRAIN} --data pg91", "or a folder or text file"),
     (f"{TRAIN} --data pg19 --set data.directory=x", "directory=x are mutually exclusive"),
+    (f"{QUICK} optimizer.learning_rat=1", "nearest known key is optimizer.learning_rate"),
+    (f"{QUICK} data.batch_size=two", "batch_size=two: data.batch_size is 'two' (str); it must be"),
+    (f"{QUICK} data.name=text_folder --set data.directory=nowhere", "directory must exist. Rec"),
+    (f"{QUICK} 'model.heads=[{{class: LocalHead}}]'", "unknown class LocalHead; the nearest is"),
+    (f"{QUICK} model.heads[0].num_cluster=4", "num_cluster=4: model.heads[0]: num_cluster is unk"),
+    (f"{QUICK} model.heads[0].num_clusters=-1", "quickstart.yaml, line 10: model.heads[0]: num_"),
+    (f"{QUICK} model.hidden_dim=15", "heads must divide the 15 features"),
+    (
+        f"{QUICK} model.normalization=norm",
+        "normalization=norm: model: normalization must be one of",
+    ),
+    (f"{QUICK} model.preset=nowhere", "nowhere holds neither a run nor a preset"),
     (f"{TRANSCRIBE} $models/a.wav no.wav", "no.wav does not exist"),
     (f"{TRANSCRIBE} $models/text.txt", "not a sound"),
     (f"{TRANSCRIBE} $models/a.wav --beam-width 0", "--beam-width must be at least 1. Received: 0"),

@@ -156,7 +156,7 @@ model:
         ("FullHeads", "FulHeads", r"line 4: model.heads\[0\]: unknown class FulHeads; .* FullH"),
         ("Full", "my_package.", "line 4: .* class my_package.Heads cannot be imported: No module"),
         ("{class: FullHeads, n", "{n", r"line 4: model.heads\[0\]: heads need a class, as in"),
-        ("num_heads: 2}", "num_head: 2}", "line 4: .* unknown option num_head; .* is num_heads"),
+        ("num_heads: 2}", "num_head: 2}", "line 4: .* num_head is unknown; .* is num_heads"),
         (", num_heads: 2}", "}", "line 4: .*num_heads"),
         ("num_heads: 2}", "num_heads: 0}", r"line 4: model.heads\[0\]: .*num_heads must be a pos"),
         (
@@ -164,7 +164,7 @@ model:
             "_size: a",
             r"^\S+, line 8: model.heads\[1\].key_sets\[0\]: block_size must be",
         ),
-        ("key_sets:", "share_qk: 3\n      key_set:", "line 5: .* unknown option key_set; "),
+        ("key_sets:", "share_qk: 3\n      key_set:", "line 8: .* key_set is unknown; "),
     ],
 )
 def test_an_error_names_the_line_and_what_the_constructor_says(before, after, message, tmp_path):

@@ -5,11 +5,8 @@ from rt_keras.keras_internals import preset_loader
 from rt_keras.models.adapted.adapted_causal_lm import AdaptedCausalLM
 from rt_keras.models.adapted.tasks import TASKS as ADAPTED
 from rt_keras.models.adapted.tasks import AdaptedTextEmbedder
-from rt_keras.training.config_fields import changed_values
 from rt_keras.training.saved_tasks import class_name, load_task, task_folder
 
-# The keys of the section `model` that do not describe a new model.
-OWN = ("kind", "preset", "lora_rank", "temperature")
 # Adapted models that commands accept.
 ACCEPTED = {AdaptedCausalLM: "causal language models", AdaptedTextEmbedder: "text embedders"}
 
@@ -23,15 +20,6 @@ class AdaptedTask:
 
     adapts = True
     backbone_class = None
-
-    def check(self, experiment):
-        for key, value in changed_values(experiment.model).items():
-            if key not in OWN:
-                raise ValueError(
-                    f"model.{key} is {value!r}, but the model of kind {self.kind} is that of "
-                    "model.preset; `rt-keras adapt` sets its heads"
-                )
-        super().check(experiment)
 
     def check_sources(self, experiment):
         super().check_sources(experiment)

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from pathlib import Path
 
 import keras
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from rt_keras.arguments import defaults_of
 from rt_keras.data import data_sets
-from rt_keras.training.config_fields import place_of
+from rt_keras.training.config_fields import located
 from rt_keras.training.config_heads import make_heads
 
 
@@ -81,10 +80,7 @@ class Task:
             backbone = make_backbone(section, options)
             return self.model_class(backbone, **arguments_of(self.model_class, section))
         except ValueError as error:
-            # Most messages begin with the name of an argument.
-            key = re.match(r"(?:model\.)?(\w*)", str(error))[1]
-            place = place_of(f"model.{key}", section.places)
-            raise ValueError(f"{place}model: {error}") from error
+            raise located(error, "model", section.places) from error
 
     def head_groups(self, section):
         """Returns the arguments of the backbone that are head groups.
