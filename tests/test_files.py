@@ -122,8 +122,13 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path):
         message = "run is in use by another process$"
         with pytest.raises(BlockingIOError, match=message), files.locked(folder):
             pass
+    # Nothing was written to it.
+    assert not folder.exists()
+    with files.locked(folder):
+        (folder / "figures.json").write_text("{}")
     with files.locked(folder):
         pass
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "figures.json"]
 
 
 def test_who_waits_gets_the_folder_once_it_is_free(tmp_path):

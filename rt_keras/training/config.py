@@ -22,6 +22,7 @@ from rt_keras.training import config_files
 from rt_keras.training.config_checks import check_together, refuse_old_heads
 from rt_keras.training.config_fields import field, keys_of, place_of, section, set_value
 from rt_keras.training.experiment import Experiment
+from rt_keras.training.schedule import SCHEDULES
 from rt_keras.training.strategy import STRATEGIES
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tokenizer import TOKENIZERS
@@ -193,11 +194,7 @@ class OptimizerConfig:
 class ScheduleConfig:
     """The learning rate schedule: see `rt_keras.training.schedule`."""
 
-    name: str = field(
-        "cosine",
-        "the schedule after the warm-up",
-        one_of("constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"),
-    )
+    name: str = field("cosine", "the schedule after the warm-up", one_of(*SCHEDULES))
     warmup_steps: int = field(100, "steps of linear warm-up from 0", AT_LEAST_0)
     final_fraction: float = field(0.05, "final value of cosine, as a fraction of the peak", SHARE)
 

@@ -3,6 +3,10 @@
 import keras
 from keras import ops
 
+from rt_keras.arguments import one_of, wrong_value
+
+SCHEDULES = ("constant", "cosine", "inverse_sqrt", "held_inverse_sqrt")
+
 
 def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
     """Creates a learning rate schedule with linear warm-up from 0.
@@ -21,6 +25,9 @@ def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
     Returns:
         A `keras.optimizers.schedules.LearningRateSchedule`.
 
+    Raises:
+        ValueError: if `name` is unknown.
+
     >>> schedule = make_schedule("cosine", peak=1.0, warmup_steps=10, steps=110, final_fraction=0.5)
     >>> [round(float(schedule(step)), 2) for step in (5, 10, 60, 110)]
     [0.5, 1.0, 0.75, 0.5]
@@ -36,11 +43,13 @@ def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
         )
     if name in ("inverse_sqrt", "held_inverse_sqrt"):
         return InverseSquareRoot(peak, warmup_steps, hold=name == "held_inverse_sqrt")
-    return schedules.PolynomialDecay(
-        initial_learning_rate=0.0 if warmup_steps else peak,
-        decay_steps=max(warmup_steps, 1),
-        end_learning_rate=peak,
-    )
+    if name == "constant":
+        return schedules.PolynomialDecay(
+            initial_learning_rate=0.0 if warmup_steps else peak,
+            decay_steps=max(warmup_steps, 1),
+            end_learning_rate=peak,
+        )
+    raise wrong_value("name", one_of(*SCHEDULES).text, name)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

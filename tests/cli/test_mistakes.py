@@ -88,7 +88,10 @@ MISTAKES = [
     (f"{TRAIN} --data pg19 --set data.directory=x", "directory=x are mutually exclusive"),
     (f"{QUICK} optimizer.learning_rat=1", "nearest known key is optimizer.learning_rate"),
     (f"{QUICK} data.batch_size=two", "batch_size=two: data.batch_size is 'two' (str); it must be"),
-    (f"{QUICK} data.name=text_folder --set data.directory=nowhere", "directory must exist. Rec"),
+    (
+        f"{QUICK} data.name=text_folder --set data.directory=nowhere",
+        "=nowhere: data: directory must",
+    ),
     (f"{QUICK} 'model.heads=[{{class: LocalHead}}]'", "unknown class LocalHead; the nearest is"),
     (f"{QUICK} model.heads[0].num_cluster=4", "num_cluster=4: model.heads[0]: num_cluster is unk"),
     (f"{QUICK} model.heads[0].num_clusters=-1", "quickstart.yaml, line 10: model.heads[0]: num_"),

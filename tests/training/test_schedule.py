@@ -6,7 +6,7 @@ import pytest
 
 from rt_keras.training.config import load_config
 from rt_keras.training.experiment import make_optimizer
-from rt_keras.training.schedule import make_schedule
+from rt_keras.training.schedule import SCHEDULES, make_schedule
 
 
 def rates(name, warmup_steps=10, **kwargs):
@@ -30,7 +30,7 @@ def test_after_the_warm_up():
     assert held[:11] == pytest.approx([2.0] * 11) and held[40] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"])
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_it_starts_at_the_peak_without_warm_up_and_an_optimizer_keeps_it_when_saved(name):
     assert max(rates(name, warmup_steps=0)[:2]) == pytest.approx(2.0)
     optimizer = keras.optimizers.Adam(make_schedule(name, 2.0, 10, steps=100))

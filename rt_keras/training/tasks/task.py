@@ -132,7 +132,10 @@ class Task:
 
     def check_sources(self, experiment):
         """Raises an error if a configuration does not name a file that training needs."""
-        self.make_builder(experiment.data)
+        try:
+            self.make_builder(experiment.data)
+        except (FileNotFoundError, ValueError) as error:
+            raise located(error, "data", experiment.model.places) from error
 
     def data_named(self, name, used=None):
         """Returns keys of the `data` section for a data set, or for a folder or file of examples.
