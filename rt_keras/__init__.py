@@ -28,6 +28,7 @@ __getattr__, __dir__ = names_on_first_use(__name__, _MODULES)
 def _import_classes():
     """Imports all classes that Keras saves by name."""
     importlib.import_module("rt_keras.training.schedule")
+    # Of the data, only tokenizers are saved; data sets need an extra.
     endings = {"layers": "", "layers.key_sets": "", "models": "", "convert": ""}
     for name, ending in {**endings, "data": "Tokenizer"}.items():
         package = importlib.import_module(f"rt_keras.{name}")
@@ -37,6 +38,7 @@ def _import_classes():
 
 
 def _help_keras():
+    """Lets Keras find the classes of this package, once Keras is imported."""
     before_first_lookup("rt_keras", _import_classes)
 
 

@@ -1,4 +1,4 @@
-"""Imports on first use: public names of packages, and Keras's knowledge of this package's classes.
+"""Imports on first use: the public names of a folder, and what follows the import of a package.
 
 A folder of this package lists its public names with the modules that define them, and imports a
 module when one of its names is used. So a program imports only what it needs.

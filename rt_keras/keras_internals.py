@@ -5,6 +5,7 @@ a public name exists, the package uses it.
 """
 
 import contextlib
+import threading
 
 from rt_keras.arguments import defaults_of
 
@@ -182,15 +183,19 @@ def before_first_lookup(package, import_classes):
     """
     from keras.src.saving import object_registration
 
+    # Other threads wait until all classes are imported.
+    lock = threading.RLock()
+
     class Registry(dict):
         is_complete = False
 
         def __contains__(self, name):
-            registered = super().__contains__(name)
-            if registered or self.is_complete or not str(name).startswith(f"{package}>"):
-                return registered
-            self.is_complete = True
-            import_classes()
+            if str(name).startswith(f"{package}>") and not super().__contains__(name):
+                with lock:
+                    if not self.is_complete:
+                        # Before the import, which may look for classes too.
+                        self.is_complete = True
+                        import_classes()
             return super().__contains__(name)
 
     object_registration.GLOBAL_CUSTOM_OBJECTS = Registry(object_registration.GLOBAL_CUSTOM_OBJECTS)

@@ -62,7 +62,7 @@ def main(argv=None):
     parser.add_argument("--version", action="version", version=f"rt_keras {__version__}")
     words = sys.argv[1:] if argv is None else argv
     # A command imports its own module alone.
-    names = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
+    names = [word for word in words[:1] if word in COMMANDS] or COMMANDS
     add_commands(parser, "rt_keras.cli", names)
     args = parser.parse_args(words)
     try:
