@@ -108,6 +108,11 @@ def split_groups(x, heads):
     return tf.reshape(move_axis(x, 3, 2), [batch, heads, blocks, rows * few // heads, *inner])
 
 
+def repeat_rows(mask, count):
+    """Repeats all rows of a mask `[..., rows, keys]`, `[..., count * rows, keys]`."""
+    return tf.tile(mask, [*[1] * (mask.shape.rank - 2), count, 1])
+
+
 def with_a_position(attend, arguments):
     """Calls an attention function on sequences that may be empty, with at least one position.
 

@@ -15,6 +15,7 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.caches import like, where_counted
 from rt_keras.ops.local.cached import add_position, keys_in_view, local_cache
+from rt_keras.ops.local.neighborhood import Neighborhood
 from rt_keras.ops.naive import (
     naive_logits,
     naive_mask,
@@ -255,9 +256,8 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
 
     # If the next position starts a block, the last block is the full one before it.
     start = tf.maximum(ceil_div(count, block_size) - 1, 0) * block_size
-    sizes = {"block_size": block_size, "look_back": 0, "max_length": max_length}
     return {
-        **local_cache(key, value, count, **sizes),
+        **local_cache(key, value, count, _own_block(block_size), max_length=max_length),
         **dict(zip(NAMES, attend_before(count))),
         **dict(zip((f"{name}_before" for name in NAMES), attend_before(start))),
     }
@@ -294,7 +294,7 @@ def causal_clustered_step(
     """
     query, key = prepare(query, key)
     after = _add(cache, key, value, position, centroids, block_size, count)
-    visible = keys_in_view(after, position, block_size, 0, None)
+    visible = keys_in_view(after, position, _own_block(block_size))
     output, logsumexp = attend_step(query, *visible, return_logsumexp=True)
     cluster = nearest_centroid(query, centroids, load_bias)  # [batch, heads, 1]
     before, logsumexp_before = (
@@ -308,7 +308,7 @@ def causal_clustered_step(
 def _add(cache, key, value, position, centroids, block_size, count):
     """Adds a position with a normalized key to the cache, in rows where it is not padding."""
     ring = {name: cache[name] for name in ("key", "value")}
-    ring = add_position(ring, position, key, value, None, count)
+    ring = add_position(ring, position, key, value, _own_block(block_size), count)
     starts = tf.cast(places_of_rows(position, 0)[:, 0] % block_size == 0, tf.int32)
     starts *= 1 if count is None else count
     before = {
@@ -327,3 +327,8 @@ def _add(cache, key, value, position, centroids, block_size, count):
 def _scaled(centroids, key):
     """Scales centroids as queries."""
     return tf.cast(centroids * key.shape[-1] ** -0.5, key.dtype)[None]
+
+
+def _own_block(block_size):
+    """Returns the `Neighborhood` of queries that see their own block."""
+    return Neighborhood(block_size, look_back=0)

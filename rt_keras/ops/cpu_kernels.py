@@ -7,7 +7,6 @@ gradient computes them again from the logsumexp.
 
 import functools
 import math
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -19,7 +18,15 @@ from rt_keras.ops.attend import (
     where_all,
     without_padding,
 )
-from rt_keras.ops.blocks import ceil_div, flatten_blocks, larger, pad_axis, size, sizes
+from rt_keras.ops.blocks import (
+    ceil_div,
+    flatten_blocks,
+    larger,
+    pad_axis,
+    repeat_rows,
+    size,
+    sizes,
+)
 
 # Number of positions of a tile, and of their logits.
 TILE_SIZE, LOGITS_OF_TILE = 128, 2**23
@@ -27,57 +34,28 @@ TILE_SIZE, LOGITS_OF_TILE = 128, 2**23
 TILES_AT_ONCE = 2
 
 
-class Spans(NamedTuple):
-    """The keys that a query sees.
-
-    Attributes:
-        block_size: int, number of positions of a block. None for one block of all positions.
-        before, after: int, number of blocks before and after its own whose keys a query sees.
-        causal: bool, whether it sees none of the later keys.
-        sliding_window: int, maximum distance of the keys, plus one; or None.
-        offset: int, position of the first query among the keys.
-        block_numbers: int `[batch, length]`, the blocks of queries and keys, instead of those by
-            position; or None.
-    """
-
-    block_size: int | None = None
-    before: int = 0
-    after: int = 0
-    causal: bool = False
-    sliding_window: int | None = None
-    offset: int = 0
-    block_numbers: tf.Tensor | None = None
-
-    def width(self, keys):
-        """Returns the number of keys in the blocks that a query sees, of `keys` in all."""
-        width = (self.before + 1 + self.after) * (self.block_size or 0)
-        return min(width, keys) if width and isinstance(keys, int) else width or keys
-
-    def ends(self, first, last, keys):
-        """Returns the first key that queries from `first` to `last` see, and the end of theirs."""
-        start, end = 0, keys
-        if self.block_size is not None:
-            start = (first // self.block_size - self.before) * self.block_size
-            end = (last // self.block_size + self.after + 1) * self.block_size
-            if self.block_numbers is not None:
-                # Blocks may begin anywhere.
-                start, end = start - self.block_size, end + self.block_size
-        if self.causal:
-            end = tf.minimum(end, last + 1)
-        return tf.maximum(start, 0), tf.minimum(end, keys)
-
-    def near(self, blocks_apart):
-        """Returns masks of the keys whose blocks are so far from that of a query."""
-        return [blocks_apart >= -self.before, blocks_apart <= self.after]
-
-
-def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0, seed=None):
+def attend_to_spans(
+    query,
+    key,
+    value,
+    neighborhood,
+    *,
+    keys_before=0,
+    block_numbers=None,
+    query_mask=None,
+    key_mask=None,
+    dropout=0.0,
+    seed=None,
+):
     """Computes what `attend` does, for the positions of a tile at a time.
 
     Args:
         query: `[batch, heads, length, depth]`, already scaled.
         key, value: `[batch, key_heads, keys, depth]`.
-        spans: `Spans`.
+        neighborhood: the `Neighborhood` of queries, whose keys are consecutive.
+        keys_before: int, number of keys before the first query. Defaults to 0.
+        block_numbers: int `[batch, length]`, the blocks of queries and keys, instead of those by
+            position; or None.
         query_mask, key_mask: bool `[batch, length]` and `[batch, keys]`, False for padding; or
             None.
         dropout, seed: see `attend`.
@@ -86,8 +64,8 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
         Tuple of `[batch, heads, length, value_depth]` and the logsumexp of the logits
         `[batch, heads, length]`.
     """
-    tile_size = positions_per_tile(query, spans.width(size(key, 2)))
-    tiles = _SpanTiles(spans, tile_size, query, key, key_mask)
+    tile_size = positions_per_tile(query, neighborhood.width(size(key, 2)))
+    tiles = _SpanTiles(neighborhood, tile_size, query, key, keys_before, block_numbers, key_mask)
     key, value = key[:, :, None], value[:, :, None]  # [batch, key_heads, 1, keys, depth]
     attended = attend_in_tiles(query, key, value, tile_size, tiles, dropout, seed)
     return attended if query_mask is None else without_padding(*attended, query_mask)
@@ -96,34 +74,33 @@ def attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout=0.0,
 class _SpanTiles:
     """The keys of tiles; see `attend_in_tiles`."""
 
-    def __init__(self, spans, tile_size, query, key, key_mask):
-        self.spans, self.tile_size, self.keys = spans, tile_size, size(key, 2)
+    def __init__(self, neighborhood, tile_size, query, key, first, block_numbers, key_mask):
+        self.neighborhood, self.tile_size, self.keys = neighborhood, tile_size, size(key, 2)
+        self.first, self.block_numbers = first, block_numbers
         self.groups = query.shape[1] // key.shape[1]
         self.dtype = accumulation_dtype(query.dtype)
         self.key_mask = None if key_mask is None else tf.cast(key_mask, tf.bool)
+        # Of whole blocks, a tile's keys are in blocks that are near enough.
+        block_size = neighborhood.block_size
+        self.is_in_one_block = block_size is not None and block_size % tile_size == 0
 
     def span(self, index):
-        first = self.spans.offset + index * self.tile_size
-        return self.spans.ends(first, first + self.tile_size - 1, self.keys)
+        first, numbered = self.first + index * self.tile_size, self.block_numbers is not None
+        return self.neighborhood.ends(first, first + self.tile_size - 1, self.keys, numbered)
 
     def selection(self, index, first, end, saved):
-        spans, keys = self.spans, tf.range(first, end)
-        queries = spans.offset + index * self.tile_size + tf.range(self.tile_size)
-        block_size, masks = spans.block_size, []  # masks are [tile_size, keys]
-        if spans.causal:
-            masks.append(keys <= queries[:, None])
-        if spans.sliding_window is not None:
-            masks.append(tf.abs(queries[:, None] - keys) < spans.sliding_window)
-        is_one_block = block_size is None or block_size % self.tile_size == 0
-        if spans.block_numbers is None and not is_one_block:
-            masks += spans.near(keys // block_size - queries[:, None] // block_size)
-        masks = [tf.tile(mask, [self.groups, 1]) for mask in masks]
-        if spans.block_numbers is not None:
+        places, keys = index * self.tile_size + tf.range(self.tile_size), tf.range(first, end)
+        queries, blocks_apart = self.first + places[:, None], None
+        if self.block_numbers is not None:
             # There may be padding after the last query.
-            numbers = tf.pad(spans.block_numbers, [[0, 0], [0, self.tile_size]])
-            numbers = tf.gather(numbers, queries, axis=1)  # [batch, tile_size]
-            for mask in spans.near(spans.block_numbers[:, None, first:end] - numbers[:, :, None]):
-                masks.append(tf.tile(mask, [1, self.groups, 1])[:, None])
+            numbers = tf.pad(self.block_numbers, [[0, 0], [0, self.tile_size]])
+            numbers = tf.gather(numbers, self.first + places, axis=1)  # [batch, tile_size]
+            blocks_apart = numbers[:, None, :, None] - self.block_numbers[:, None, None, first:end]
+        elif not self.is_in_one_block:
+            blocks_apart = self.neighborhood.blocks_apart(queries, keys)
+        # [tile_size, keys], or [batch, 1, tile_size, keys] by the numbers of blocks
+        masks = self.neighborhood.masks(queries - keys, blocks_apart)
+        masks = [repeat_rows(mask, self.groups) for mask in masks]
         if self.key_mask is not None:
             masks.append(self.key_mask[:, None, None, first:end])
         # One mask costs less than several selections among logits.

@@ -22,8 +22,9 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.caches import check_position, from_rows, pad_to, write, write_chunk
-from rt_keras.ops.cpu_kernels import Spans, attend_to_spans
+from rt_keras.ops.cpu_kernels import attend_to_spans
 from rt_keras.ops.devices import runs_on_cpu_kernels
+from rt_keras.ops.local.neighborhood import Neighborhood
 from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.relative import window_bias
 from rt_keras.ops.slices import logits_at_once, map_slices
@@ -102,8 +103,11 @@ def full_attention(
     _, heads, length, _ = sizes(query)
     query *= query.shape[-1] ** -0.5
     if runs_on_cpu_kernels() and attention_mask is None and relative_embeddings is None:
-        spans = Spans(causal=causal, block_numbers=documents)
-        attended = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
+        # Documents are blocks that do not see one another.
+        neighborhood = Neighborhood(look_back=0, causal=causal)
+        masks = {"query_mask": query_mask, "key_mask": key_mask, "block_numbers": documents}
+        options = {"dropout": dropout, "seed": seed}
+        attended = attend_to_spans(query, key, value, neighborhood, **masks, **options)
         return attended if return_logsumexp else attended[0]
     # An unknown batch counts as one row.
     num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, size(key, 2))

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops import local_attention
 from rt_keras.ops.local.cached import local_cache, local_chunk
+from rt_keras.ops.local.neighborhood import Neighborhood
 from tests.ops import checks, chunk_checks
 
 
@@ -49,6 +50,8 @@ def test_key_heads_serve_several_heads_in_parts_of_a_long_block(relative, shared
 def test_gradients_stay_in_the_chunk():
     inputs = checks.arrays(30, far=5)
     given = checks.tensors(inputs)
-    cache = local_cache(given["key"], given["value"], 0, block_size=4)
-    whole = functools.partial(local_attention, causal=True)
-    chunk_checks.gradients_stay_in_the_chunk(cache, local_chunk, whole, inputs, 17, block_size=4)
+    blocks = Neighborhood(4)
+    cache = local_cache(given["key"], given["value"], 0, blocks)
+    chunk = functools.partial(local_chunk, neighborhood=blocks)
+    whole = functools.partial(local_attention, block_size=4, causal=True)
+    chunk_checks.gradients_stay_in_the_chunk(cache, chunk, whole, inputs, 17)

@@ -13,9 +13,10 @@ from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.balanced import nearest_members
-from rt_keras.ops.blocks import ceil_div, size
+from rt_keras.ops.blocks import size
 from rt_keras.ops.caches import check_position, write
 from rt_keras.ops.local.cached import add_position, keys_in_view, keys_in_window, local_cache
+from rt_keras.ops.local.neighborhood import Neighborhood
 from rt_keras.ops.nearest.assign import cluster_statistics
 from rt_keras.ops.strided import keys_in_column, strided_cache
 
@@ -134,36 +135,41 @@ class T2TLocalHeads(TokenBias, T2THeads):
         )
 
     def attend(self, inputs, return_logsumexp=False):
-        options = {**self._blocks(), "key_block_size": self.key_block_size, **self.tables()}
+        options = {**self._blocks(), **self.tables()}
         options |= {"token_bias": self.bias_of_keys(inputs.causal), **inputs.sequence_options()}
         return local_attention(inputs.query, inputs.key, inputs.value, **options)
 
     def prefill_cache(self, inputs, max_length):
         vectors = inputs.key, inputs.value, inputs.count
-        return local_cache(*vectors, max_length=max_length, **self._blocks())
+        return local_cache(*vectors, self._neighborhood(), max_length=max_length)
 
     def attend_step(self, inputs, cache, return_logsumexp=False):
-        position, (block_size, look_back, grid) = inputs.position, self._blocks().values()
-        cache = add_position(cache, position, inputs.key, inputs.value, grid, inputs.count)
-        keys = keys_in_view(cache, position, block_size, look_back, grid)
-        if grid is not None:
-            keys = as_last_block(keys, position, block_size)
+        position, place = inputs.position, self._neighborhood()
+        cache = add_position(cache, position, inputs.key, inputs.value, place, inputs.count)
+        keys = keys_in_view(cache, position, place)
+        if self.grid is not None:
+            keys = as_last_block(keys, position, self.block_size)
         return attend_step(inputs.query, *keys, **self.tables()), cache
 
     def attend_across(self, inputs):
-        key_block_size = self.key_block_size or self.block_size
-        grid = self.grid or (ceil_div(size(inputs.key, 2), key_block_size),)
-        place = inputs.position, self.block_size, key_block_size, self.look_back, grid
         keys = {"key": inputs.key, "value": inputs.value}
-        keys = keys_in_window(keys, *place, causal=False, key_mask=inputs.key_mask)
+        keys = keys_in_window(keys, inputs.position, self._neighborhood(), inputs.key_mask)
         keys = as_last_block(keys, inputs.position, self.block_size)
         return attend_step(inputs.query, *keys, **self.tables())
 
+    def _neighborhood(self):
+        return Neighborhood(**self._blocks())
+
     def _blocks(self):
-        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
+        return {
+            "block_size": self.block_size,
+            "look_back": self.look_back,
+            "grid": self.grid,
+            "key_block_size": self.key_block_size,
+        }
 
     def get_config(self):
-        return {**super().get_config(), **self._blocks(), "key_block_size": self.key_block_size}
+        return {**super().get_config(), **self._blocks()}
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

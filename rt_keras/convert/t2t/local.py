@@ -7,6 +7,7 @@ from rt_keras.convert.t2t.relative import relative_terms
 from rt_keras.ops.attend import in_parts
 from rt_keras.ops.blocks import join_blocks, of_one_length, size
 from rt_keras.ops.caches import from_rows
+from rt_keras.ops.local.neighborhood import Neighborhood
 from rt_keras.ops.local.windows import WITHOUT_KEY_BLOCKS, LocalWindows, over_local_heads
 
 
@@ -54,8 +55,8 @@ def local_attention(
     key = query if key is None else tf.convert_to_tensor(key)
     if key_block_size is None:
         query, value = of_one_length(query, value, WITHOUT_KEY_BLOCKS)
-    lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
-    windows = LocalWindows(*lengths, *sizes, grid, look_back, causal)
+    neighborhood = Neighborhood(block_size, look_back, grid, key_block_size, causal=causal)
+    windows = LocalWindows(size(query, 2), size(key, 2), neighborhood)
     inputs = {"query": query, "key": key, "value": value}
     return over_local_heads(
         lambda arguments: _local_attention(arguments, windows, dropout), windows, inputs, {}, shared

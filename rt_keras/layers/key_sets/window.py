@@ -1,7 +1,6 @@
 """The set of the keys around a query."""
 
 import keras
-import tensorflow as tf
 
 from rt_keras.layers.abilities import Abilities
 from rt_keras.layers.head_options import positive_int, positive_int_or_none
@@ -9,7 +8,8 @@ from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.layers.relative_positions import make_relative_positions
 from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.local.cached import local_cache, local_chunk, local_cross_step, local_step
-from rt_keras.ops.local.windows import check_sliding_window, local_attention, per_dimension
+from rt_keras.ops.local.neighborhood import Neighborhood
+from rt_keras.ops.local.windows import local_attention
 
 # Number of blocks of `LastKeys`. More blocks waste fewer keys but make smaller matrices.
 BLOCKS_OF_LAST_KEYS = 4
@@ -85,7 +85,7 @@ class Window(KeySet):
                 f"relative_positions={relative_positions!r} cannot be combined with grid or "
                 f"key_block_size. Received: grid={grid}, key_block_size={key_block_size}"
             )
-        check_sliding_window(sliding_window, block_size, self.look_back, self.grid, key_block_size)
+        self.neighborhood.check()
 
     def _check_grid(self):
         sides = () if self.grid is None else self.grid
@@ -121,17 +121,22 @@ class Window(KeySet):
         )
 
     @property
+    def neighborhood(self):
+        """The keys around a query, a `rt_keras.ops.local.neighborhood.Neighborhood`."""
+        blocks = self.block_size, self.look_back, self.grid, self.key_block_size
+        return Neighborhood(*blocks, self.sliding_window)
+
+    @property
     def furthest(self):
         """The largest distance between a query and a key that it attends to."""
-        look_back = per_dimension(self.look_back, (1,))[0]
-        return (self.sliding_window or (look_back + 1) * self.block_size) - 1
+        blocks = self.neighborhood.reach[0] + 1
+        return (self.sliding_window or blocks * self.block_size) - 1
 
     def covers(self, query_positions, key_positions):
         """Returns whether keys are in a window, bool, for positions that are broadcast together."""
-        if self.sliding_window is not None:
-            return tf.abs(query_positions - key_positions) < self.sliding_window
-        blocks = query_positions // self.block_size - key_positions // self.block_size
-        return tf.abs(blocks) <= self.look_back
+        blocks_apart = self.neighborhood.blocks_apart(query_positions, key_positions)
+        (mask,) = self.neighborhood.masks(query_positions - key_positions, blocks_apart)
+        return mask
 
     def keys_read(self, causal):
         if self.grid is not None:
@@ -142,27 +147,28 @@ class Window(KeySet):
     def attend(self, inputs, return_logsumexp):
         return local_attention(
             *self._vectors(inputs),
+            block_size=self.block_size,
+            look_back=self.look_back,
+            grid=self.grid,
             key_block_size=self.key_block_size,
             sliding_window=self.sliding_window,
             relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
-            **self._blocks(),
             **inputs.sequence_options(),
         )
 
     def prefill_state(self, inputs, max_length):
         _, key, value = self._vectors(inputs)
-        return local_cache(key, value, inputs.count, max_length=max_length, **self._blocks())
+        return local_cache(key, value, inputs.count, self.neighborhood, max_length=max_length)
 
     def attend_chunk(self, inputs, state, return_logsumexp):
         return local_chunk(
             *self._vectors(inputs),
             state,
             inputs.position,
-            sliding_window=self.sliding_window,
+            self.neighborhood,
             relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
-            **self._blocks(),
             **inputs.chunk_options(),
         )
 
@@ -171,29 +177,23 @@ class Window(KeySet):
             *self._vectors(inputs),
             state,
             inputs.position,
-            sliding_window=self.sliding_window,
+            self.neighborhood,
             count=inputs.count,
             relative_embeddings=self.position_table(),
             return_logsumexp=return_logsumexp,
-            **self._blocks(),
         )
 
     def attend_across(self, inputs):
         return local_cross_step(
             *self._vectors(inputs),
             inputs.position,
-            key_block_size=self.key_block_size,
-            sliding_window=self.sliding_window,
+            self.neighborhood,
             key_mask=inputs.key_mask,
             relative_embeddings=self.position_table(),
-            **self._blocks(),
         )
 
     def _vectors(self, inputs):
         return *self.place(inputs.query, inputs.keys), inputs.value
-
-    def _blocks(self):
-        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
 
     def cross_length(self, length, keys):
         # Queries and keys must have the same number of blocks.

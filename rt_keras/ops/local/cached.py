@@ -1,13 +1,12 @@
 """Local attention of a chunk or of one position, given the cache of earlier ones."""
 
-import itertools
+import functools
 import math
 
 import tensorflow as tf
 
 from rt_keras.ops.attend import StepKeys, attend_step
 from rt_keras.ops.blocks import (
-    ceil_div,
     flatten_blocks,
     pad_axis,
     places_of_rows,
@@ -17,10 +16,11 @@ from rt_keras.ops.blocks import (
     take_places,
 )
 from rt_keras.ops.caches import check_position, from_rows, pad_to, write
-from rt_keras.ops.local.windows import local_attention, per_dimension, place_of_own_block
+from rt_keras.ops.local.neighborhood import place_of_own_block, steps_of_window
+from rt_keras.ops.local.windows import local_attention
 
 
-def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_length=None):
+def local_cache(key, value, count, neighborhood, *, max_length=None):
     """Builds the cache of `local_step`: a ring buffer of the blocks that a query can see.
 
     Position p is in slot p modulo the ring's length, (look_back + 1) · block_size. On a grid,
@@ -30,25 +30,23 @@ def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_le
         key: `[batch, heads, length, depth]`, from the first position.
         value: `[batch, heads, length, value_depth]`.
         count: int scalar, number of positions in the cache, the first ones; others are padding.
-        block_size: int, positions in a block.
-        look_back: int, number of blocks before its own that a query sees, or a tuple with one int
-            for each dimension of `grid`. Defaults to 1.
-        grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
-            sequence.
+        neighborhood: the `Neighborhood` of queries.
         max_length: int, maximum length of the sequence, which also bounds the ring. Defaults to
             None, for no maximum.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`.
 
+    >>> from rt_keras.ops.local.neighborhood import Neighborhood
     >>> x = tf.random.normal([1, 2, 50, 4])
-    >>> local_cache(x, x, 50, block_size=8)["key"].shape
+    >>> local_cache(x, x, 50, Neighborhood(block_size=8))["key"].shape
     TensorShape([1, 2, 16, 4])
     """
+    grid, block_size = neighborhood.grid, neighborhood.block_size
     if grid is not None:
         length = math.prod(grid) * block_size
         return {"key": pad_to(key, length), "value": pad_to(value, length)}
-    ring = (per_dimension(look_back, (1,))[0] + 1) * block_size
+    ring = (neighborhood.reach[0] + 1) * block_size
     if max_length is not None:
         ring = smaller(ring, max_length)
     last = count - 1
@@ -63,11 +61,8 @@ def local_step(
     value,
     cache,
     position,
+    neighborhood,
     *,
-    block_size,
-    look_back=1,
-    grid=None,
-    sliding_window=None,
     count=None,
     relative_embeddings=None,
     return_logsumexp=False,
@@ -80,13 +75,7 @@ def local_step(
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `local_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`, one for each row.
-        block_size: int, positions in a block.
-        look_back: int, number of blocks before its own that a query sees, or a tuple with one int
-            for each dimension of `grid`. Defaults to 1.
-        grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
-            sequence.
-        sliding_window: int, number of positions up to its own that a query sees. Defaults to None,
-            for whole blocks.
+        neighborhood: the `Neighborhood` of the query, which is taken to be causal.
         count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
             their outputs are undefined. Defaults to None, for no padding.
         relative_embeddings, return_logsumexp: see `local_attention`.
@@ -98,35 +87,23 @@ def local_step(
     Raises:
         ValueError: if the position is known to be outside of a grid.
 
+    >>> from rt_keras.ops.local.neighborhood import Neighborhood
     >>> x = tf.random.normal([1, 2, 50, 4])
-    >>> cache = local_cache(x, x, 49, block_size=8)
+    >>> neighborhood = Neighborhood(block_size=8)
+    >>> cache = local_cache(x, x, 49, neighborhood)
     >>> last = x[:, :, 49:]
-    >>> output, cache = local_step(last, last, last, cache, 49, block_size=8)
+    >>> output, cache = local_step(last, last, last, cache, 49, neighborhood)
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    cache = add_position(cache, position, key, value, grid, count)
-    keys = keys_in_view(cache, position, block_size, look_back, grid)
-    if sliding_window is not None:
-        in_reach = keys.distance[..., None, :] < sliding_window
-        keys = keys._replace(allowed=keys.allowed & in_reach)
+    cache = add_position(cache, position, key, value, neighborhood, count)
+    keys = keys_in_view(cache, position, neighborhood)
     options = {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
     return attend_step(query, *keys, **options), cache
 
 
 def local_cross_step(
-    query,
-    key,
-    value,
-    position,
-    *,
-    block_size,
-    look_back=1,
-    grid=None,
-    key_block_size=None,
-    sliding_window=None,
-    key_mask=None,
-    relative_embeddings=None,
+    query, key, value, position, neighborhood, *, key_mask=None, relative_embeddings=None
 ):
     """Computes `local_attention` of one position to the blocks of another sequence.
 
@@ -135,69 +112,51 @@ def local_cross_step(
         key: `[batch, heads, keys, depth]`.
         value: `[batch, heads, keys, value_depth]`.
         position: int scalar, the queries' position.
-        block_size: int, positions in a block of queries.
-        look_back: int, number of blocks before and after its own that a query sees, or a tuple with
-            one int for each dimension of `grid`. Defaults to 1.
-        grid: tuple of ints, number of blocks along each dimension. Defaults to None, for a
-            sequence.
-        key_block_size: int, positions in a block of keys. Defaults to `block_size`.
-        sliding_window: int, to see keys at smaller distances only. Defaults to None, for whole
-            blocks.
+        neighborhood: the `Neighborhood` of the queries, which is not causal.
         key_mask: bool `[batch, keys]`, False for padding; or None.
         relative_embeddings: see `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
 
+    >>> from rt_keras.ops.local.neighborhood import Neighborhood
     >>> x = tf.random.normal([1, 2, 6, 4])
-    >>> local_cross_step(x[:, :, :1], x, x, 7, block_size=4, key_block_size=2).shape
+    >>> neighborhood = Neighborhood(block_size=4, key_block_size=2)
+    >>> local_cross_step(x[:, :, :1], x, x, 7, neighborhood).shape
     TensorShape([1, 2, 1, 4])
     """
-    key_block_size = key_block_size or block_size
-    keys = keys_in_window(
-        {"key": key, "value": value},
-        position,
-        block_size,
-        key_block_size,
-        look_back,
-        grid or (ceil_div(size(key, 2), key_block_size),),
-        causal=False,
-        key_mask=key_mask,
-    )
-    if sliding_window is not None:
-        keys = keys._replace(allowed=keys.allowed & (tf.abs(keys.distance) < sliding_window))
+    keys = keys_in_window({"key": key, "value": value}, position, neighborhood, key_mask)
     return attend_step(query, *keys, causal=False, relative_embeddings=relative_embeddings)
 
 
-def add_position(cache, position, key, value, grid, count):
+def add_position(cache, position, key, value, neighborhood, count):
     """Adds a position to the cache, in rows where it is not padding."""
     length = size(cache["key"], 2)
-    if grid is not None:
+    if neighborhood.grid is not None:
         check_position(position, length, count)
     return write(cache, position % length, count, key=key, value=value)
 
 
-def keys_in_view(cache, position, block_size, look_back, grid):
+def keys_in_view(cache, position, neighborhood):
     """Returns the `StepKeys` of a causal query at `position`."""
-    if grid is not None:
-        return keys_in_window(cache, position, block_size, block_size, look_back, grid, causal=True)
+    if neighborhood.grid is not None:
+        return keys_in_window(cache, position, neighborhood._replace(causal=True))
     length = size(cache["key"], 2)
-    first_block = position // block_size - per_dimension(look_back, (1,))[0]
-    first = tf.maximum(first_block * block_size, 0)
     distance = from_rows(position, -tf.range(length)) % length  # [places] or [batch, 1, places]
-    allowed = distance[..., None, :] <= from_rows(position - first, 0)[..., None]
-    return StepKeys(cache["key"], cache["value"], allowed, distance)
+    position = from_rows(position, 0)
+    blocks_apart = neighborhood.blocks_apart(position, position - distance)
+    # There are no keys before the first position.
+    masks = [distance <= position, *neighborhood.masks(distance, blocks_apart)]
+    allowed = functools.reduce(tf.logical_and, masks)
+    return StepKeys(cache["key"], cache["value"], allowed[..., None, :], distance)
 
 
-def keys_in_window(
-    cache, position, block_size, key_block_size, look_back, grid, causal, key_mask=None
-):
+def keys_in_window(cache, position, neighborhood, key_mask=None):
     """Returns the `StepKeys` in the window of a query at `position`; see `local_attention`."""
-    look_back = per_dimension(look_back, grid)
-    look_ahead = (0 if causal else look_back[0], *look_back[1:])
-    start = place_of_own_block(look_back, look_ahead) * key_block_size
+    block_size, key_block_size = neighborhood.block_size, neighborhood.size_of_key_blocks
+    grid, sides = neighborhood.grid_of(size(cache["key"], 2)), neighborhood.sides
     own_block = places_of_rows(position // block_size, 0)
-    blocks, inside = _neighbours(own_block, grid, look_back, look_ahead)
+    blocks, inside = _neighbours(own_block, grid, *sides)
     inside = tf.repeat(inside, key_block_size, axis=1)[:, None, :, None]
 
     def window(x):
@@ -210,9 +169,10 @@ def keys_in_window(
     if key_mask is None:
         key_mask = tf.ones([size(key, 0), size(cache["key"], 2)], tf.bool)
     allowed = tf.linalg.matrix_transpose(window(tf.cast(key_mask, tf.bool)[:, None, :, None]))
+    start = place_of_own_block(*sides) * key_block_size
     distance = from_rows(position % block_size, start - tf.range(size(key, 2)))
-    if causal:
-        allowed &= distance[..., None, :] >= 0
+    for mask in neighborhood.masks(distance):
+        allowed &= mask[..., None, :]
     return StepKeys(key, value, allowed, distance)
 
 
@@ -222,8 +182,7 @@ def _neighbours(block, grid, before, after):
     Both are `[rows, n]`, in the order of `neighbour_blocks`.
     """
     number, inside = 0, True
-    ranges = [range(-low, high + 1) for low, high in zip(before, after)]
-    steps = tf.constant(list(itertools.product(*ranges)), tf.int32)  # [n, dimensions]
+    steps = tf.constant(steps_of_window(before, after), tf.int32)  # [n, dimensions]
     stride = 1
     for axis in reversed(range(len(grid))):
         along = block % grid[axis] + steps[:, axis]
@@ -240,11 +199,8 @@ def local_chunk(
     value,
     cache,
     position,
+    neighborhood,
     *,
-    block_size,
-    look_back=1,
-    grid=None,
-    sliding_window=None,
     count=None,
     relative_embeddings=None,
     dropout=0.0,
@@ -263,12 +219,10 @@ def local_chunk(
         cache: the cache of `local_cache`, `local_step` or of the last chunk.
         position: int scalar, the chunk's first position; or int `[batch]`, one for each row. It
             need not be the first of a block.
-        block_size: int, positions in a block.
-        look_back: int, number of blocks before its own that a query sees. Defaults to 1.
-        grid: must be None; only `local_step` supports a grid.
+        neighborhood: the `Neighborhood` of the queries, which is taken to be causal.
         count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
             first ones. Outputs of padding are undefined. Defaults to None, for no padding.
-        sliding_window, relative_embeddings, dropout, seed: see `local_attention`.
+        relative_embeddings, dropout, seed: see `local_attention`.
         return_logsumexp: see `local_attention`.
 
     Returns:
@@ -278,17 +232,19 @@ def local_chunk(
     Raises:
         ValueError: if there is a grid, since its blocks in view are not consecutive.
 
+    >>> from rt_keras.ops.local.neighborhood import Neighborhood
     >>> x = tf.random.normal([1, 2, 50, 4])
-    >>> cache = local_cache(x, x, 30, block_size=8)
+    >>> neighborhood = Neighborhood(block_size=8)
+    >>> cache = local_cache(x, x, 30, neighborhood)
     >>> rest = x[:, :, 30:]
-    >>> output, cache = local_chunk(rest, rest, rest, cache, 30, block_size=8)
+    >>> output, cache = local_chunk(rest, rest, rest, cache, 30, neighborhood)
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """
-    if grid is not None:
-        raise ValueError(f"local_chunk does not support a grid. Received: grid={grid}")
+    if neighborhood.grid is not None:
+        raise ValueError(f"local_chunk does not support a grid. Received: grid={neighborhood.grid}")
     length, ring = size(query, 2), size(cache["key"], 2)
-    look_back = per_dimension(look_back, (1,))[0]
+    block_size, look_back = neighborhood.block_size, neighborhood.reach[0]
     joined = JoinedChunk(position, count, length, ring, block_size, look_back)
     keys, values = joined.join(cache["key"], key), joined.join(cache["value"], value)
     # The first blocks in view have no queries. With dropout they are computed anyway, because what
@@ -300,7 +256,7 @@ def local_chunk(
         joined.align(values),
         block_size=block_size,
         look_back=look_back,
-        sliding_window=sliding_window,
+        sliding_window=neighborhood.sliding_window,
         keys_before=before,
         causal=True,
         key_mask=joined.real,

@@ -1,6 +1,5 @@
 """Local attention: every query against the blocks around its own, in one dimension or more."""
 
-import itertools
 import math
 
 import numpy as np
@@ -14,14 +13,16 @@ from rt_keras.ops.blocks import (
     neighbour_blocks,
     of_one_length,
     repeat_heads,
+    repeat_rows,
     size,
     split_blocks,
     split_groups,
 )
-from rt_keras.ops.cpu_kernels import Spans, attend_to_spans
+from rt_keras.ops.cpu_kernels import attend_to_spans
 from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.documents import blocks_of_documents
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.local.neighborhood import Neighborhood, place_of_own_block
 from rt_keras.ops.naive import naive_attention, naive_mask
 from rt_keras.ops.relative import window_bias
 from rt_keras.ops.slices import HeadInputs, over_heads
@@ -48,10 +49,11 @@ def naive_local_attention(
     queries, keys = query.shape[2], key.shape[2]
     i, j = np.arange(queries)[:, None], np.arange(keys)
     grid = grid or (ceil_div(queries, block_size),)
+    reach = Neighborhood(look_back=look_back, grid=grid).reach
     blocks = np.unravel_index(i // block_size, grid), np.unravel_index(j // key_block_size, grid)
     allowed = naive_mask(queries, keys, causal=causal, **masks)
     before_i, before_j = 0, 0  # blocks in the window of i before that of i, before that of j
-    for dimension, before in enumerate(per_dimension(look_back, grid)):
+    for dimension, before in enumerate(reach):
         step = blocks[1][dimension] - blocks[0][dimension]  # [queries, keys]
         allowed = allowed & (abs(step) <= before)
         width = before + 1 + (0 if causal and dimension == 0 else before)
@@ -155,25 +157,21 @@ def local_attention(
     key = tf.convert_to_tensor(key)
     if key_block_size is None and not keys_before:
         query, value = of_one_length(query, value, WITHOUT_KEY_BLOCKS)
+    neighborhood = Neighborhood(block_size, look_back, grid, key_block_size, sliding_window, causal)
     block_numbers = None
     if documents is not None:
-        look_back = per_dimension(look_back, (1,))[0]
-        block_numbers = blocks_of_documents(documents, block_size, look_back)
-    windows = LocalWindows(
-        *(size(query, 2), size(key, 2), block_size, key_block_size, grid, look_back, causal),
-        sliding_window=sliding_window,
-        keys_before=keys_before,
-        block_numbers=block_numbers,
-    )
+        block_numbers = blocks_of_documents(documents, block_size, neighborhood.reach[0])
+    windows = LocalWindows(size(query, 2), size(key, 2), neighborhood, keys_before, block_numbers)
     masks = {"query_mask": query_mask, "key_mask": key_mask}
     if windows.have_all_keys(size(query, 2), size(key, 2)) and not dropout:
         tables = {"documents": documents, "relative_embeddings": relative_embeddings}
         options = {"causal": causal, "return_logsumexp": return_logsumexp}
         return full_attention(query, key, value, **masks, **tables, **options)
-    spans = windows.spans()
-    if runs_on_cpu_kernels() and spans is not None and relative_embeddings is None:
+    if runs_on_cpu_kernels() and windows.are_spans and relative_embeddings is None:
         query *= query.shape[-1] ** -0.5
-        attended = attend_to_spans(query, key, value, spans, query_mask, key_mask, dropout, seed)
+        places = {"keys_before": keys_before, "block_numbers": block_numbers}
+        options = {"dropout": dropout, "seed": seed}
+        attended = attend_to_spans(query, key, value, neighborhood, **places, **masks, **options)
         return attended if return_logsumexp else attended[0]
     attended = over_local_heads(
         lambda inputs: _attend_windows(HeadInputs(**inputs), windows, dropout, return_logsumexp),
@@ -204,7 +202,7 @@ def over_local_heads(attend_heads, windows, activations, weights, shared, return
     # An unknown batch counts as one row.
     rows = (query.shape[0] or 1) * size(query, 1) * size(query, 2)
     logits = rows * windows.key_block_size
-    logits *= math.prod(2 * count + 1 for count in windows.look_back)
+    logits *= math.prod(2 * count + 1 for count in windows.sides[0])
     if return_logsumexp:
         dtype = dtype, accumulation_dtype(query.dtype)
     return over_heads(attend_heads, activations, weights, shared, logits, dtype)
@@ -215,65 +213,42 @@ class LocalWindows:
 
     Args:
         length, keys: ints or int scalars, numbers of queries and of keys.
-        block_size, key_block_size, grid, look_back, causal: see `local_attention`.
-        sliding_window, keys_before: see `local_attention`.
-        block_numbers: see `Spans`. Defaults to None.
+        neighborhood: the `Neighborhood` of the queries.
+        keys_before: see `local_attention`. Defaults to 0.
+        block_numbers: int `[batch, length]`, the blocks of queries and keys, instead of those by
+            position; or None. Defaults to None.
 
     Raises:
         ValueError: if they cannot be combined; see `local_attention`.
     """
 
-    def __init__(
-        self,
-        length,
-        keys,
-        block_size,
-        key_block_size,
-        grid,
-        look_back,
-        causal,
-        *,
-        sliding_window=None,
-        keys_before=0,
-        block_numbers=None,
-    ):
-        check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
-        _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
-        _check_blocks(length + keys_before, block_size, keys, key_block_size, grid)
-        self.block_size, self.key_block_size = block_size, key_block_size or block_size
-        if causal and self.key_block_size != block_size:
-            raise ValueError("Causal attention needs queries and keys of one sequence.")
-        self.grid = grid or (ceil_div(keys, self.key_block_size),)
+    def __init__(self, length, keys, neighborhood, keys_before=0, block_numbers=None):
+        neighborhood.check()
+        _check_keys_before(keys_before, neighborhood)
+        _check_blocks(length + keys_before, keys, neighborhood)
+        self.neighborhood, self.block_size = neighborhood, neighborhood.block_size
+        self.key_block_size = neighborhood.size_of_key_blocks
+        self.grid = neighborhood.grid_of(keys)
         # Number of blocks of keys before the first block of queries.
-        self.first = keys_before // block_size
-        self.causal, self.sliding_window = causal, sliding_window
-        self.block_numbers, self.seen_back = block_numbers, per_dimension(look_back, self.grid)
+        self.first = keys_before // self.block_size
         # Windows hold one more block if blocks may begin anywhere.
-        self.look_back = tuple(x + (block_numbers is not None) for x in self.seen_back)
-        self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
+        before = tuple(count + (block_numbers is not None) for count in neighborhood.reach)
+        self.sides = neighborhood._replace(look_back=before).sides
         # Index of the block's first position in its window.
-        self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
+        self.start = place_of_own_block(*self.sides) * self.key_block_size
         # In more dimensions, keys after the own block in the window may be before it in the order.
-        self.one_way = causal and len(self.grid) == 1
+        self.one_way = neighborhood.causal and len(self.grid) == 1
 
     def have_all_keys(self, length, keys):
         """Returns whether every query of a sequence of a known length sees all of its keys."""
         known = isinstance(length, int) and length == keys and len(self.grid) == 1
-        return known and self.sliding_window is None and self.grid[0] <= self.seen_back[0] + 1
+        reach, sliding_window = self.neighborhood.reach, self.neighborhood.sliding_window
+        return known and sliding_window is None and self.grid[0] <= reach[0] + 1
 
-    def spans(self):
-        """Returns the `Spans` of keys, or None if windows are no spans of equal blocks."""
-        if len(self.grid) > 1 or self.key_block_size != self.block_size:
-            return None
-        return Spans(
-            self.block_size,
-            before=self.seen_back[0],
-            after=0 if self.causal else self.seen_back[0],
-            causal=self.causal,
-            sliding_window=self.sliding_window,
-            offset=self.first * self.block_size,
-            block_numbers=self.block_numbers,
-        )
+    @property
+    def are_spans(self):
+        """Whether the keys of a window are consecutive, and blocks of keys those of queries."""
+        return len(self.grid) == 1 and self.key_block_size == self.block_size
 
     def of_queries(self, x):
         """Splits `[batch, heads, length, ...]` to `[batch, heads, blocks, block_size, ...]`."""
@@ -281,8 +256,7 @@ class LocalWindows:
 
     def of_keys(self, x):
         """Cuts windows `[batch, heads, blocks, window, ...]` from `[batch, heads, keys, ...]`."""
-        sides = self.look_back, self.look_ahead
-        return neighbour_blocks(x, self.key_block_size, self.grid, *sides, first=self.first)
+        return neighbour_blocks(x, self.key_block_size, self.grid, *self.sides, first=self.first)
 
     def real_keys(self, keys, key_mask=None):
         """Returns which keys of windows are not padding, bool `[batch or 1, 1, blocks, window]`."""
@@ -291,62 +265,41 @@ class LocalWindows:
             real if key_mask is None else real & self.of_keys(tf.cast(key_mask, tf.bool)[:, None])
         )
 
-    def masks(self, rows, count):
+    def masks(self, rows, count, blocks_apart=None):
         """Returns which of the first `count` keys of a window queries see, by their positions.
 
-        A list of bool `[rows, count]`, for a slice of the rows of a block.
+        A list of bool `[rows, count]`, for a slice of the rows of a block, or like `blocks_apart`;
+        see `Neighborhood.masks`.
         """
         distances = tf.range(self.block_size)[rows, None] + self.start - tf.range(count)
-        masks = [distances >= 0] if self.causal else []
-        if self.sliding_window is not None:
-            masks.append(tf.abs(distances) < self.sliding_window)
-        return masks
+        return self.neighborhood.masks(distances, blocks_apart)
 
 
-def check_sliding_window(sliding_window, block_size, look_back, grid=None, key_block_size=None):
-    """Raises a ValueError if the blocks in view do not contain the sliding window."""
-    if sliding_window is None:
-        return
-    if grid is not None or key_block_size is not None:
-        raise ValueError(
-            "sliding_window cannot be combined with grid or key_block_size. "
-            f"Received: sliding_window={sliding_window}, grid={grid}, "
-            f"key_block_size={key_block_size}"
-        )
-    largest = look_back * block_size + 1
-    if not 1 <= sliding_window <= largest:
-        raise ValueError(
-            f"sliding_window must be from 1 to look_back · block_size + 1, {largest}. Received: "
-            f"{sliding_window}"
-        )
-
-
-def _check_keys_before(keys_before, block_size, look_back, grid, key_block_size):
+def _check_keys_before(keys_before, neighborhood):
     """Raises a ValueError if blocks of queries do not align with blocks of keys."""
-    if not keys_before:
-        return
-    alone = grid is None and key_block_size is None
-    if not alone or keys_before % block_size or not 0 <= keys_before <= look_back * block_size:
+    block_size, most = neighborhood.block_size, neighborhood.reach[0] * neighborhood.block_size
+    aligned = neighborhood.is_one_sequence and keys_before % block_size == 0
+    if keys_before and not (aligned and 0 <= keys_before <= most):
         raise ValueError(
             "keys_before must be a multiple of block_size up to look_back · block_size, without "
             f"grid and key_block_size. Received: keys_before={keys_before}, "
-            f"block_size={block_size}, look_back={look_back}, grid={grid}, "
-            f"key_block_size={key_block_size}"
+            f"block_size={block_size}, look_back={neighborhood.look_back}, "
+            f"grid={neighborhood.grid}, key_block_size={neighborhood.key_block_size}"
         )
 
 
-def _check_blocks(length, block_size, keys, key_block_size, grid):
+def _check_blocks(length, keys, neighborhood):
     """Raises a ValueError if blocks of queries and of keys of known sizes do not match."""
     if not (isinstance(length, int) and isinstance(keys, int)):
         return
-    key_block_size = key_block_size or block_size
-    blocks, key_blocks = ceil_div(length, block_size), ceil_div(keys, key_block_size)
-    if blocks != key_blocks:
+    block_size, key_block_size = neighborhood.block_size, neighborhood.size_of_key_blocks
+    if ceil_div(length, block_size) != ceil_div(keys, key_block_size):
         raise ValueError(
             "Local attention needs as many blocks of keys as of queries. Received: query of length "
             f"{length} in blocks of {block_size}, key of length {keys} in blocks of "
             f"{key_block_size}."
         )
+    grid = neighborhood.grid
     if grid is not None and math.prod(grid) * block_size != length:
         raise ValueError(
             f"A grid of {'x'.join(map(str, grid))} blocks of {block_size} positions has "
@@ -376,14 +329,12 @@ def _attend_windows(inputs, windows, dropout, return_logsumexp):
         query_mask = windows.of_queries(tf.cast(query_mask, tf.bool)[:, None])  # [..., block_size]
 
     def attend_rows(rows, columns, seed):
-        count, bias = len(range(key.shape[3])[columns]), None
+        count, apart, bias = len(range(key.shape[3])[columns]), None, None
         # Masks are [batch or 1, 1, blocks, groups * rows, count] or fewer axes of these.
         allowed = [tf.expand_dims(real[..., columns], -2)]
-        allowed += [tf.tile(mask, [groups, 1]) for mask in windows.masks(rows, count)]
         if block_numbers is not None:
-            apart = key_numbers[..., None, columns] - block_numbers[..., rows, None]
-            near = tf.abs(apart) <= windows.seen_back[0]
-            allowed.append(tf.tile(near, [1, 1, 1, groups, 1]))
+            apart = block_numbers[..., rows, None] - key_numbers[..., None, columns]
+        allowed += [repeat_rows(mask, groups) for mask in windows.masks(rows, count, apart)]
         if query_mask is not None:
             real_rows = tf.tile(query_mask[..., rows], [1, 1, 1, groups])
             allowed.append(tf.expand_dims(real_rows, -1))
@@ -404,14 +355,3 @@ def _attend_windows(inputs, windows, dropout, return_logsumexp):
         attend_rows, windows.block_size, windows.one_way, windows.start, inputs.seed
     )
     return tf.nest.map_structure(lambda x: join_blocks(x, length), attended)
-
-
-def per_dimension(look_back, grid):
-    """Returns `look_back` as a tuple with one int for each dimension of `grid`."""
-    return (look_back,) * len(grid) if isinstance(look_back, int) else tuple(look_back)
-
-
-def place_of_own_block(before, after):
-    """Returns the number of blocks in a window before the block that it belongs to."""
-    ranges = [range(-low, high + 1) for low, high in zip(before, after)]
-    return list(itertools.product(*ranges)).index((0,) * len(ranges))
