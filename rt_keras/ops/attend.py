@@ -210,11 +210,8 @@ def attend_step(
     if relative_embeddings is not None:
         bias = _step_bias(query, relative_embeddings, distance, causal)
         bias = fold_heads(bias, key.shape[1])
-    # Queries that share keys attend together; see `attend_folded`.
-    heads, folded = query.shape[1], fold_heads(query, key.shape[1])
-    output, logsumexp = attend(folded, key, value, allowed, bias=bias)
-    output = fold_heads(output, heads)
-    return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
+    output, logsumexp = attend_folded(query, key, value, allowed, bias=bias)
+    return (output, logsumexp) if return_logsumexp else output
 
 
 def _step_bias(query, relative_embeddings, distance, causal):

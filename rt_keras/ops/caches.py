@@ -22,14 +22,39 @@ def from_rows(position, offsets):
     return position + offsets if position.shape.rank == 0 else position[:, None, None] + offsets
 
 
-def write(cache, position, count=None, **rows):
-    """Writes rows `[batch, heads, 1, depth]` into a cache, at one slot of axis 2.
+def numbers_of_slots(counts, length):
+    """Returns the number of the entry in each slot of a ring, negative for empty slots.
 
-    The slot, `position`, is an int scalar or int `[batch]`. The cache is unchanged in rows of the
-    batch where `count`, int `[batch]`, is 0.
+    Entry n is in slot n modulo the ring's length.
+
+    Args:
+        counts: int `[...]`, the number of entries added so far.
+        length: int, length of a ring.
+
+    Returns:
+        int `[..., length]`.
+
+    >>> numbers_of_slots(tf.constant([2, 5]), 3).numpy().tolist()
+    [[0, 1, -1], [3, 4, 2]]
     """
-    place = places_of_rows(position, 0)
-    written = {name: put_rows(cache[name], place, row, count) for name, row in rows.items()}
+    last = tf.expand_dims(counts, -1) - 1
+    return last - (last - tf.range(length)) % length
+
+
+def write(cache, places, count=None, **rows):
+    """Writes rows `[batch, heads, n, ...]` into a cache, at n slots of axis 2; see `put_rows`.
+
+    Args:
+        cache: dictionary of tensors.
+        places: int `[batch, n]`, or `[1, n]` for the same slots in all rows of the batch.
+        count: int scalar or `[batch]`, number of the rows to write, the first ones; None for all.
+        **rows: the rows, by the names of the tensors.
+
+    Returns:
+        The updated cache.
+    """
+    places = places[:, None]
+    written = {name: put_rows(cache[name], places, row, count) for name, row in rows.items()}
     return like({**cache, **written}, cache)
 
 
@@ -57,23 +82,6 @@ def write_chunk(cache, position, count=None, **chunks):
     return {**cache, **{name: written(cache[name], chunk) for name, chunk in chunks.items()}}
 
 
-def put_places(cache, places, **rows):
-    """Writes rows `[batch, heads, n, ...]` into a cache, at n slots of axis 2.
-
-    Inside a loop, XLA updates the rows in place; see `put_rows`.
-
-    Args:
-        cache: dictionary of tensors.
-        places: int `[batch, n]`, or `[1, n]` for the same slots in all rows of the batch.
-        **rows: the rows, by the names of the tensors.
-
-    Returns:
-        The updated cache.
-    """
-    written = {name: _scatter(cache[name], places[:, None], new) for name, new in rows.items()}
-    return like({**cache, **written}, cache)
-
-
 def where_counted(count, new, before):
     """Selects the new state in rows with a position that is not padding, else the old state.
 
@@ -87,37 +95,34 @@ def where_counted(count, new, before):
     return tf.where(counts, tf.cast(new, before.dtype), before)
 
 
-def put_rows(x, place, new, count=None):
-    """Writes one row into a slot for each row of the batch and each head.
+def put_rows(x, places, new, count=None):
+    """Writes rows into slots of axis 2.
 
     Inside a loop, XLA updates the rows in place: unlike an update of a slice, a scatter is not
     fused with the operations that read its result, which would then need the old tensor.
 
     Args:
         x: `[batch, heads, places, ...]`.
-        place: int, broadcastable to `[batch, heads]`.
-        new: `[batch, heads, 1, ...]`.
-        count: int `[batch]`, 0 for rows of the batch that are unchanged; None for none.
+        places: int, broadcastable to `[batch, heads, n]`.
+        new: `[batch, heads, n, ...]`.
+        count: int scalar or `[batch]`, number of the rows to write, the first ones; None for all.
 
     Returns:
         `[batch, heads, places, ...]`.
     """
-    if count is not None:
-        # The slot of unchanged rows may be beyond the last one.
-        place = tf.where(tf.reshape(count, [-1, 1]) > 0, place, 0)
-    return _scatter(x, tf.expand_dims(place, -1), new, count)
-
-
-def _scatter(x, places, new, count=None):
-    """Writes rows at places of axis 2, int broadcastable to `[batch, heads, n]`."""
     batch, heads, length, *inner = shape = sizes(x)
     flat = tf.reshape(x, [batch * heads * length, *inner])
     first = tf.reshape(tf.range(batch * heads) * length, [batch, heads, 1])
+    if count is not None:
+        # The slot of a row that is not written may be beyond the last one.
+        places = tf.minimum(places, length - 1)
     index = tf.reshape(first + places, [-1, 1])  # [batch * heads * n, 1], of the flat rows
     new = tf.cast(new, x.dtype)
     if count is not None:
         before = tf.reshape(tf.gather_nd(flat, index), [batch, heads, -1, *inner])
-        new = where_counted(count, new, before)
+        is_new = tf.range(size(new, 2)) < places_of_rows(count, 0)  # [batch or 1, n]
+        is_new = tf.reshape(is_new, [-1, 1, size(new, 2), *[1] * len(inner)])
+        new = tf.where(is_new, new, before)
     new = tf.reshape(new, [-1, *inner])
     return tf.reshape(tf.tensor_scatter_nd_update(flat, index, new), shape)
 

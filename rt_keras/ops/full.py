@@ -1,5 +1,7 @@
 """Full attention: every query against every key, in one pass, in chunks and in decode steps."""
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import (
@@ -26,7 +28,7 @@ from rt_keras.ops.cpu_kernels import attend_to_spans
 from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.local.neighborhood import Neighborhood
 from rt_keras.ops.naive import naive_attention, naive_mask
-from rt_keras.ops.relative import window_bias
+from rt_keras.ops.relative import pair_bias, window_bias
 from rt_keras.ops.slices import logits_at_once, map_slices
 
 # Number of keys that the queries of a chunk attend to at once, in longer caches.
@@ -111,11 +113,6 @@ def full_attention(
         return attended if return_logsumexp else attended[0]
     # An unknown batch counts as one row.
     num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, size(key, 2))
-
-    def attend_block(block, whole):
-        attended = _attend_block(block, whole, causal, dropout)
-        return attended if return_logsumexp else attended[0]
-
     blocks = {"query": query}
     if query_mask is not None:
         blocks["query_mask"] = tf.cast(query_mask, tf.bool)[:, None]
@@ -138,15 +135,16 @@ def full_attention(
         "relative_embeddings": relative_embeddings,
     }
     whole = {name: tf.convert_to_tensor(x) for name, x in whole.items() if x is not None}
+    attend_block = functools.partial(_attend_block, causal=causal, dropout=dropout)
     if num_blocks > 1:
         dtypes = value.dtype, accumulation_dtype(query.dtype)
-        dtypes = dtypes if return_logsumexp else dtypes[0]
         attended = map_slices(attend_block, blocks, whole, dtypes)
     else:
         attended = attend_block({name: x[0] for name, x in blocks.items()}, whole)
-        attended = tf.nest.map_structure(lambda x: x[None], attended)
-    # [batch, heads, blocks, block_size, ...] to [batch, heads, length, ...]
-    return tf.nest.map_structure(lambda x: join_blocks(move_axis(x, 0, 2), length), attended)
+        attended = [x[None] for x in attended]
+    # [blocks, batch, heads, block_size, ...] to [batch, heads, length, ...]
+    output, logsumexp = (join_blocks(move_axis(x, 0, 2), length) for x in attended)
+    return (output, logsumexp) if return_logsumexp else output
 
 
 def _blocks_of_queries(batch, heads, length, keys):
@@ -249,7 +247,7 @@ def full_step(
     TensorShape([1, 2, 1, 4])
     """
     check_position(position, size(cache["key"], 2), count)
-    cache = write(cache, position, count, key=key, value=value)
+    cache = write(cache, places_of_rows(position, 0), count, key=key, value=value)
     distance = from_rows(position, -tf.range(size(cache["key"], 2)))  # [keys] or [batch, 1, keys]
     keys = cache["key"], cache["value"], distance[..., None, :] >= 0, distance
     options = {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
@@ -343,7 +341,8 @@ def full_chunk(
         places, bias = first + tf.range(number), None
         distance = positions[:, :, None] - places  # [batch or 1, length, number]
         if relative_embeddings is not None:
-            bias = _bias_at(query, relative_embeddings, distance)
+            rows = tf.broadcast_to(positions[:, None], sizes(query)[:3])[:, :, None]
+            bias = pair_bias(query[:, :, None], relative_embeddings, rows, places)[:, :, 0]
         allowed = ((distance >= 0) & (places >= start))[:, None]
         allowed = tf.tile(allowed, [1, 1, heads // key_heads, 1])
         keys = repeat_heads(_keys_at(cache["key"], first, number), key_heads)
@@ -386,12 +385,3 @@ def _keys_at(x, first, number):
     """Slices `number` places of a cache, `[batch, key_heads, number, depth]`."""
     batch, heads, _, depth = sizes(x)
     return tf.slice(x, [0, 0, first, 0], [batch, heads, number, depth])
-
-
-def _bias_at(query, embeddings, distance):
-    """Computes relative logits at distances `[batch or 1, queries, keys]`, equal for all heads."""
-    far = embeddings.shape[1] // 2
-    rows = tf.clip_by_value(distance, -far, far) + far
-    rows = tf.broadcast_to(rows, [size(query, 0), *sizes(rows)[1:]])
-    products = tf.einsum("bhqd,hrd->bqhr", query, tf.cast(embeddings, query.dtype))
-    return tf.transpose(tf.gather(products, rows, axis=3, batch_dims=2), [0, 2, 1, 3])

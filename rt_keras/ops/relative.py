@@ -97,7 +97,7 @@ def pair_bias(query, embeddings, query_positions, key_positions):
         query: `[batch, heads, blocks, queries, depth]`, scaled.
         embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m.
         query_positions: int `[batch, heads, blocks, queries]`.
-        key_positions: int `[batch, heads, blocks, keys]`.
+        key_positions: int, broadcastable to `[batch, heads, blocks, keys]`.
 
     Returns:
         `[batch, heads, blocks, queries, keys]`.

@@ -325,7 +325,7 @@ def memory_step(
     assigned = assignment.assign(query, key, key_mask=are_keys)
     slot = places_of_rows(position % block_size, 0)
     new = {
-        name: put_rows(memory[f"new_{name}"], slot, x, count)
+        name: put_rows(memory[f"new_{name}"], slot[..., None], x, count)
         for name, x in _new_members(assigned, value).items()
     }
     # [batch, heads, block_size]

@@ -212,7 +212,7 @@ def strided_step(
     TensorShape([1, 2, 1, 4])
     """
     check_position(position, size(cache["key"], 2), count)
-    cache = write(cache, position, count, key=key, value=value)
+    cache = write(cache, places_of_rows(position, 0), count, key=key, value=value)
     keys = keys_in_column(cache, position, stride)
     if outside is not None:
         query_position = from_rows(position, 0)

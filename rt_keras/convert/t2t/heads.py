@@ -13,7 +13,7 @@ from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.balanced import nearest_members
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import places_of_rows, size
 from rt_keras.ops.caches import check_position, write
 from rt_keras.ops.local.cached import add_position, keys_in_view, keys_in_window, local_cache
 from rt_keras.ops.local.neighborhood import Neighborhood
@@ -216,7 +216,7 @@ class T2TStridedHeads(T2THeads):
     def attend_step(self, inputs, cache, return_logsumexp=False):
         check_position(inputs.position, size(cache["key"], 2), inputs.count)
         vectors = {"key": inputs.key, "value": inputs.value}
-        cache = write(cache, inputs.position, inputs.count, **vectors)
+        cache = write(cache, places_of_rows(inputs.position, 0), inputs.count, **vectors)
         keys = keys_in_column(cache, inputs.position, self.stride)
         return attend_step(inputs.query, *keys, **self.tables()), cache
 

@@ -59,7 +59,12 @@ def local_attention(
     windows = LocalWindows(size(query, 2), size(key, 2), neighborhood)
     inputs = {"query": query, "key": key, "value": value}
     return over_local_heads(
-        lambda arguments: _local_attention(arguments, windows, dropout), windows, inputs, {}, shared
+        lambda arguments: _local_attention(arguments, windows, dropout),
+        windows,
+        inputs,
+        {},
+        shared,
+        value.dtype,
     )
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import no_attention
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, smaller, take_places
-from rt_keras.ops.caches import check_position, pad_to, put_places, write, write_chunk
+from rt_keras.ops.caches import check_position, numbers_of_slots, pad_to, write, write_chunk
 from rt_keras.ops.content_blocks.attend import (
     are_not_first,
     attend_to_best,
@@ -19,7 +19,6 @@ from rt_keras.ops.content_blocks.attend import (
     summarize,
 )
 from rt_keras.ops.content_blocks.select import Blocks
-from rt_keras.ops.nearest.lists import numbers_of_slots
 
 # Chunks read the first segments, so many or twice, four times, ... as many, and no later ones.
 FEWEST_SEGMENTS = 8
@@ -262,11 +261,9 @@ def _with_chunk(cache, key, value, position, count, options):
     """Returns a cache with the positions of a chunk, and with blocks of segments that end there."""
     length, places = size(key, 2), size(cache["key"], 2)
     segment_size = options.segment_size
-    if length == 1:
-        place = position % places if options.is_ring else position
-        cache = write(cache, place, tf.reshape(count, [-1]), key=key, value=value)
-    elif options.is_ring:
-        cache = _with_slice(cache, position, count, key=key, value=value)
+    if length == 1 or options.is_ring:
+        rows = places_of_rows(position, tf.range(length)) % places
+        cache = write(cache, rows, count, key=key, value=value)
     else:
         cache = write_chunk(cache, position, count, key=key, value=value)
     # The segments that can end there.
@@ -279,19 +276,6 @@ def _with_chunk(cache, key, value, position, count, options):
     rows = _parts_of(segment, segment_size) % places
     key, value = (take_places(cache[name], rows) for name in ("key", "value"))
     return _with_segments(cache, key, value, segment, ended, options)
-
-
-def _with_slice(cache, position, count, **new):
-    """Returns a ring with the positions of a slice, which is not longer than the ring."""
-    offsets, length = tf.range(size(new["key"], 2)), size(cache["key"], 2)
-    places = places_of_rows(position, offsets) % length
-    is_new = (offsets < places_of_rows(count, 0))[:, None, :, None]
-
-    def rows(name, x):
-        before = take_places(cache[name], places)
-        return tf.where(is_new, tf.cast(x, before.dtype), before)
-
-    return put_places(cache, places, **{name: rows(name, x) for name, x in new.items()})
 
 
 def _with_segments(cache, key, value, segment, ended, options):
@@ -316,7 +300,7 @@ def _with_segments(cache, key, value, segment, ended, options):
 
     order = tf.cond(tf.reduce_any(ended), order_of_ended, lambda: as_it_is)
     key, value = in_order(key, order), in_order(value, order)
-    cache = put_places(cache, rows % places, key=key, value=value)
+    cache = write(cache, rows % places, key=key, value=value)
     counts = counts_of_blocks(real, options)
     summaries = summarize(key, counts, options.block_size, len(options.levels) > 1)
     for (keys, names), pair in zip(options.levels.items(), (summaries[:2], summaries[2:])):
@@ -327,5 +311,5 @@ def _with_segments(cache, key, value, segment, ended, options):
             name: tf.where(is_new, summary, take_places(cache[name], numbers))
             for name, summary in zip(names, pair)
         }
-        cache = put_places(cache, numbers, **rows)
+        cache = write(cache, numbers, **rows)
     return cache

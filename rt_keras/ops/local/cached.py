@@ -15,7 +15,7 @@ from rt_keras.ops.blocks import (
     split_blocks,
     take_places,
 )
-from rt_keras.ops.caches import check_position, from_rows, pad_to, write
+from rt_keras.ops.caches import check_position, from_rows, numbers_of_slots, pad_to, write
 from rt_keras.ops.local.neighborhood import place_of_own_block, steps_of_window
 from rt_keras.ops.local.windows import local_attention
 
@@ -49,9 +49,8 @@ def local_cache(key, value, count, neighborhood, *, max_length=None):
     ring = (neighborhood.reach[0] + 1) * block_size
     if max_length is not None:
         ring = smaller(ring, max_length)
-    last = count - 1
     # The last position in each slot; the step masks those before the first.
-    held = tf.maximum(last - (last - tf.range(ring)) % ring, 0)
+    held = tf.maximum(numbers_of_slots(count, ring), 0)
     return {"key": tf.gather(key, held, axis=2), "value": tf.gather(value, held, axis=2)}
 
 
@@ -134,7 +133,7 @@ def add_position(cache, position, key, value, neighborhood, count):
     length = size(cache["key"], 2)
     if neighborhood.grid is not None:
         check_position(position, length, count)
-    return write(cache, position % length, count, key=key, value=value)
+    return write(cache, places_of_rows(position % length, 0), count, key=key, value=value)
 
 
 def keys_in_view(cache, position, neighborhood):
@@ -300,8 +299,8 @@ class JoinedChunk:
         places = places_of_rows(position - self.before + self.start, tf.range(self.total))
         self.real = (places >= 0) & (places < places_of_rows(position + count, 0))
         # The last position in each slot of the ring; steps mask those before the first.
-        age = places_of_rows(position + count - 1, -tf.range(ring)) % ring
-        self._held = tf.maximum(places_of_rows(self.before + count - 1, -age), 0)
+        positions = numbers_of_slots(tf.reshape(position + count, [-1]), ring)
+        self._held = tf.maximum(places_of_rows(self.before - position, positions), 0)
 
     def join(self, ring, chunk):
         """Joins the ring's content, in the order of positions, with the chunk."""

@@ -173,38 +173,35 @@ def local_attention(
         options = {"dropout": dropout, "seed": seed}
         attended = attend_to_spans(query, key, value, neighborhood, **places, **masks, **options)
         return attended if return_logsumexp else attended[0]
-    attended = over_local_heads(
-        lambda inputs: _attend_windows(HeadInputs(**inputs), windows, dropout, return_logsumexp),
+    output, logsumexp = over_local_heads(
+        lambda inputs: _attend_windows(HeadInputs(**inputs), windows, dropout),
         windows,
         {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings},
         {**masks, "block_numbers": block_numbers, "seed": seed},
-        return_logsumexp,
+        (value.dtype, accumulation_dtype(query.dtype)),
     )
-    return (attended[0], attended[1][..., 0]) if return_logsumexp else attended
+    return (output, logsumexp[..., 0]) if return_logsumexp else output
 
 
-def over_local_heads(attend_heads, windows, activations, weights, shared, return_logsumexp=False):
+def over_local_heads(attend_heads, windows, activations, weights, shared, dtype):
     """Runs local attention over all heads, in slices of heads if there are too many logits.
 
     Args:
         attend_heads: function of the arguments of some heads, with scaled queries. It returns
-            `[batch, heads, length, value_depth]`, and with `return_logsumexp` the logsumexp
-            `[batch, heads, length, 1]`.
+            `[batch, heads, length, ...]`, or a tuple of such tensors.
         windows: the `LocalWindows` of the attention.
         activations: dictionary of the tensors "query", "key" and "value".
         weights: dictionary of arguments `[heads, ...]`.
         shared: dictionary of arguments shared by all heads.
-        return_logsumexp: see `local_attention`.
+        dtype: dtype of the result, or a tuple of dtypes.
     """
-    query, dtype = activations["query"], activations["value"].dtype
+    query = activations["query"]
     activations = {**activations, "query": query * query.shape[-1] ** -0.5}
     # An unknown batch counts as one row.
     rows = (query.shape[0] or 1) * size(query, 1) * size(query, 2)
     logits = rows * windows.key_block_size
     logits *= math.prod(2 * count + 1 for count in windows.sides[0])
-    if return_logsumexp:
-        dtype = dtype, accumulation_dtype(query.dtype)
     return over_heads(attend_heads, activations, weights, shared, logits, dtype)
 
 
@@ -307,7 +304,7 @@ def _check_blocks(length, keys, neighborhood):
         )
 
 
-def _attend_windows(inputs, windows, dropout, return_logsumexp):
+def _attend_windows(inputs, windows, dropout):
     """Computes `local_attention` of some heads, with scaled queries; see `over_local_heads`."""
     query, key, value = inputs.query, inputs.key, inputs.value
     query_mask, block_numbers = inputs.query_mask, inputs.block_numbers
@@ -348,10 +345,9 @@ def _attend_windows(inputs, windows, dropout, return_logsumexp):
         output, logsumexp = attend(
             queries, keys, values, tuple(allowed), bias=bias, dropout=dropout, seed=seed
         )
-        attended = (output, logsumexp[..., None]) if return_logsumexp else output
-        return tf.nest.map_structure(lambda x: split_groups(x, heads), attended)
+        return tuple(split_groups(x, heads) for x in (output, logsumexp[..., None]))
 
     attended = in_parts(
         attend_rows, windows.block_size, windows.one_way, windows.start, inputs.seed
     )
-    return tf.nest.map_structure(lambda x: join_blocks(x, length), attended)
+    return tuple(join_blocks(x, length) for x in attended)

@@ -216,14 +216,13 @@ def nearest_attention(
         shifted=shifted,
         dropout=dropout,
         slices=slices_of_blocks(centroids.shape[0], logits),
-        return_logsumexp=return_logsumexp,
     )
     local = None if block_size is None else (block_size, look_back)
 
     def attend_heads(inputs):
         return _attend(HeadInputs(**inputs), num_probes, use_query_key_norm, local, options)
 
-    return over_heads(
+    output, logsumexp = over_heads(
         lambda inputs: with_a_position(attend_heads, inputs),
         {"query": query, "key": key, "value": value},
         {
@@ -234,8 +233,9 @@ def nearest_attention(
         },
         {"query_mask": query_mask, "key_mask": key_mask, "documents": documents, "seed": seed},
         logits,
-        (value.dtype, accumulation_dtype(query.dtype)) if return_logsumexp else value.dtype,
+        (value.dtype, accumulation_dtype(query.dtype)),
     )
+    return (output, logsumexp) if return_logsumexp else output
 
 
 def _attend(inputs, num_probes, use_query_key_norm, local, options):
@@ -293,17 +293,16 @@ def _visible_after(inputs, key_mask, causal):
 def _attend_beyond(query, key, value, query_clusters, key_clusters, local, options):
     """Computes attention to the keys before the local window of each query, and after it."""
 
-    def attend_side(window_size, after, return_logsumexp):
-        side = options._replace(window_size=window_size, return_logsumexp=return_logsumexp)
-        clusters = query_clusters, key_clusters
+    def attend_side(window_size, after):
+        side, clusters = options._replace(window_size=window_size), (query_clusters, key_clusters)
         intervals = intervals_around_blocks(*clusters, side, *local, after=after)
         return attend_separate(query, key, value, *clusters, intervals, side)
 
-    window_size, return_logsumexp = options.window_size, options.return_logsumexp
+    window_size = options.window_size
     if options.causal:
-        return attend_side(window_size, False, return_logsumexp)
-    behind = attend_side(window_size - window_size // 2, True, True)
+        return attend_side(window_size, after=False)
+    behind = attend_side(window_size - window_size // 2, after=True)
     if window_size == 1:
-        return behind if return_logsumexp else behind[0]
-    before = attend_side(window_size // 2, False, True)
-    return merge_sets(before, behind, return_logsumexp=return_logsumexp)
+        return behind
+    before = attend_side(window_size // 2, after=False)
+    return merge_sets(before, behind, return_logsumexp=True)

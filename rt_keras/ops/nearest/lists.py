@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, flatten_blocks, fold_heads, size, sizes, split_blocks
+from rt_keras.ops.caches import numbers_of_slots
 from rt_keras.ops.nearest.assign import rank_in_clusters, sort_by_cluster
 from rt_keras.ops.nearest.separate import merge_probes, staircase
 from rt_keras.ops.nearest.shared import Keys, QueryBlocks, attend_blocks, block_size_of, cut_windows
@@ -10,23 +11,6 @@ from rt_keras.ops.slices import over_blocks, slices_of_blocks
 
 # Minimum number of queries in a block, below which small matrices waste time.
 MIN_BLOCK_SIZE = 8
-
-
-def numbers_of_slots(counts, window):
-    """Returns the number of the member in each slot of a ring, negative for empty slots.
-
-    Args:
-        counts: int `[...]`, the number of members added so far.
-        window: int, length of a ring.
-
-    Returns:
-        int `[..., window]`.
-
-    >>> numbers_of_slots(tf.constant([2, 5]), 3).numpy().tolist()
-    [[0, 1, -1], [3, 4, 2]]
-    """
-    last = counts[..., None] - 1
-    return last - (last - tf.range(window)) % window
 
 
 def attend_to_lists(query, query_clusters, rings, key_clusters, options):
@@ -63,7 +47,7 @@ def attend_to_lists(query, query_clusters, rings, key_clusters, options):
     results = attend_blocks(queries, lists, 1, stairs.slices, options)
     heads, key_heads = query.shape[1], size(query_clusters, 1)
     probes = size(query_clusters, 2) * key_heads // heads
-    return merge_probes(stairs, *results, heads, probes, True)
+    return merge_probes(stairs, *results, heads, probes)
 
 
 def counts_at(counts, query_clusters, key_clusters):

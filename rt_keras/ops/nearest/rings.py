@@ -19,9 +19,9 @@ from rt_keras.ops.blocks import (
     smaller,
     take_places,
 )
-from rt_keras.ops.caches import like, put_rows, where_counted
+from rt_keras.ops.caches import like, numbers_of_slots, put_rows, where_counted
 from rt_keras.ops.nearest.assign import shifts_keys, sort_by_cluster
-from rt_keras.ops.nearest.lists import attend_to_lists, numbers_of_slots
+from rt_keras.ops.nearest.lists import attend_to_lists
 from rt_keras.ops.nearest.separate import attend_separate, key_intervals
 from rt_keras.ops.nearest.shared import Options, attend_shared, block_size_of
 from rt_keras.ops.slices import slices_of_blocks
@@ -309,11 +309,11 @@ def nearest_step(
 
     counts = of_clusters(cache["counts"])[..., None]  # [batch, heads, probes, 1]
     positions = members(cache["positions"]) if "positions" in cache else None
-    places = tf.range(size(cache["key"], 3))
+    window = size(cache["key"], 3)
     if before is None:
-        allowed = places < counts  # [batch, heads, probes, window]
+        allowed = tf.range(window) < counts  # [batch, heads, probes, window]
     else:
-        allowed = _last_before(before, counts, places, positions, window_size)
+        allowed = _last_before(before, counts, window, positions, window_size)
     output = attend_step(
         assignment.with_scale(assigned.query),
         members(cache["key"]),
@@ -326,10 +326,10 @@ def nearest_step(
     return output, cache
 
 
-def _last_before(before, counts, places, positions, window_size):
+def _last_before(before, counts, window, positions, window_size):
     """Returns which slots have one of the last `window_size` members before a position."""
     # The number in the cluster of the member in each slot, [batch, heads, probes, window].
-    number = counts - 1 - (counts - 1 - places) % size(places, 0)
+    number = numbers_of_slots(counts[..., 0], window)
     is_before = tf.reshape(positions, tf.shape(number)) < tf.reshape(before, [-1, 1, 1, 1])
     later = tf.cast((number >= 0) & ~is_before, tf.int32)
     end = counts - tf.reduce_sum(later, axis=-1, keepdims=True)
@@ -346,7 +346,7 @@ def _add_member(cache, cluster, key, value, position, count):
     slot = cluster * window + tf.gather(cache["counts"], cluster, batch_dims=2) % window
 
     def put(ring, new):
-        x = put_rows(flatten_blocks(ring), slot, new, count)
+        x = put_rows(flatten_blocks(ring), slot[..., None], new, count)
         return tf.reshape(x, [batch, heads, clusters, window, *x.shape[3:]])
 
     added = {**cache, "key": put(cache["key"], key), "value": put(cache["value"], value)}

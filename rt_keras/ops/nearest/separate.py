@@ -45,8 +45,7 @@ def attend_separate(query, key, value, query_clusters, key_clusters, intervals, 
         options: the `Options`; `window_size` is the maximum length of an interval.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with `return_logsumexp` the logsumexp
-        `[batch, heads, length]`.
+        `[batch, heads, length, value_depth]`, and the logsumexp `[batch, heads, length]`.
     """
     heads, key_heads, length = query.shape[1], key.shape[1], size(query, 2)
     probes = size(query_clusters, 2) * key_heads // heads
@@ -82,14 +81,11 @@ def attend_separate(query, key, value, query_clusters, key_clusters, intervals, 
     if options.shifted:
         place = tf.gather(tf.tile(key_order.rank, [1, 1, probes]), stairs.entry, batch_dims=2)
         queries = queries._replace(excluded=split_blocks(place, stairs.count, block_size) - start)
-    merges = options._replace(return_logsumexp=probes > 1 or options.return_logsumexp)
-    results = attend_blocks(queries, keys, look_back + 1, stairs.slices, merges)
-    if not merges.return_logsumexp:
-        return fold_heads(stairs.of_rows(results), heads)
-    return merge_probes(stairs, *results, heads, probes, options.return_logsumexp)
+    results = attend_blocks(queries, keys, look_back + 1, stairs.slices, options)
+    return merge_probes(stairs, *results, heads, probes)
 
 
-def merge_probes(stairs, output, logsumexp, heads, probes, return_logsumexp):
+def merge_probes(stairs, output, logsumexp, heads, probes):
     """Merges the outputs of each query's probes, on the tiles of a staircase.
 
     Args:
@@ -98,20 +94,19 @@ def merge_probes(stairs, output, logsumexp, heads, probes, return_logsumexp):
         logsumexp: `[batch, key_heads, tiles, block_size]`.
         heads: int, number of query heads.
         probes: int, number of clusters in which each query attends.
-        return_logsumexp: bool, whether to also return the logsumexp of the logits.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with `return_logsumexp` the logsumexp
-        `[batch, heads, length]`.
+        `[batch, heads, length, value_depth]`, and the logsumexp `[batch, heads, length]`.
     """
     # [batch, heads, probes * length, ...]
     output = fold_heads(stairs.of_rows(output), heads)
     logsumexp = fold_heads(stairs.of_rows(logsumexp[..., None]), heads)[..., 0]
     length = size(output, 2) // probes
+    if probes == 1:
+        return output, logsumexp
     # [batch, heads, probes, length, ...]
     output, logsumexp = (split_blocks(x, probes, length) for x in (output, logsumexp))
-    output = merge(output, logsumexp, axis=2)
-    return (output, tf.reduce_logsumexp(logsumexp, axis=2)) if return_logsumexp else output
+    return merge(output, logsumexp, axis=2), tf.reduce_logsumexp(logsumexp, axis=2)
 
 
 class Staircase(NamedTuple):

@@ -41,7 +41,6 @@ class Options(NamedTuple):
     visible: tf.Tensor | None = None  # bool [batch or 1, length], the keys that may be seen
     bound: float | None = None  # see `attend`
     slices: int = 1  # maximum number of slices of blocks
-    return_logsumexp: bool = True
 
 
 class QueryBlocks(NamedTuple):
@@ -81,8 +80,7 @@ def attend_shared(query, key, value, clusters, options):
         options: the `Options`.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with `return_logsumexp` the logsumexp
-        `[batch, heads, length]`.
+        `[batch, heads, length, value_depth]`, and the logsumexp `[batch, heads, length]`.
     """
     length, window_size = size(query, 2), options.window_size
     block_size = block_size_of(window_size)
@@ -120,12 +118,12 @@ def attend_shared(query, key, value, clusters, options):
         queries = queries._replace(window=window)
     else:
         keys = keys.map(lambda x: overlapping_blocks(x, num_blocks, block_size, count, before))
-    results = attend_blocks(queries, keys, count, slices, options)
-    if not options.return_logsumexp:
-        return gather_rows(join_blocks(results, length), order.rank, order.order)
-    output, logsumexp = (join_blocks(x, length) for x in results)
-    logsumexp = gather_rows(logsumexp[..., None], order.rank, order.order)[..., 0]
-    return gather_rows(output, order.rank, order.order), logsumexp
+    output, logsumexp = attend_blocks(queries, keys, count, slices, options)
+    output, logsumexp = (
+        gather_rows(join_blocks(x, length), order.rank, order.order)
+        for x in (output, logsumexp[..., None])
+    )
+    return output, logsumexp[..., 0]
 
 
 def _bounds(clusters, order, options):
@@ -219,23 +217,20 @@ def attend_blocks(queries, keys, count, slices, options):
         options: the `Options`.
 
     Returns:
-        The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
-        `return_logsumexp` the logsumexp `[batch, heads, blocks, queries]`.
+        The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and the
+        logsumexp `[batch, heads, blocks, queries]`.
     """
 
     def attend_slice(part):
         queries, keys = (kind(*map(part.get, kind._fields)) for kind in (QueryBlocks, Keys))
         if queries.window is not None:
             keys = keys.map(lambda x: cut_windows(x, queries.window, count))
-        results = _attend(queries, keys, part.get("relative_embeddings"), part.get("seed"), options)
-        return results if options.return_logsumexp else results[0]
+        return _attend(queries, keys, part.get("relative_embeddings"), part.get("seed"), options)
 
-    dtype = keys.value.dtype
-    if options.return_logsumexp:
-        dtype = dtype, accumulation_dtype(keys.key.dtype)
+    dtypes = keys.value.dtype, accumulation_dtype(keys.key.dtype)
     whole = {"relative_embeddings": options.relative_embeddings, "seed": options.seed}
     whole |= keys._asdict()
-    return over_blocks(attend_slice, queries._asdict(), whole, slices, dtype)
+    return over_blocks(attend_slice, queries._asdict(), whole, slices, dtypes)
 
 
 def _attend(queries, keys, relative_embeddings, seed, options):
