@@ -105,7 +105,7 @@ def attend_folded(query, key, value, allowed, *, bias=None, dropout=0.0, seed=No
     heads, folded = query.shape[1], fold_heads(query, key.shape[1])
     options = {"bias": bias, "dropout": dropout, "seed": seed}
     output, logsumexp = attend(folded, key, value, allowed, **options)
-    return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
+    return fold_heads(output, heads), fold_heads(logsumexp, heads)
 
 
 def merge(outputs, logsumexps, axis):
@@ -238,7 +238,12 @@ def no_attention(query, value):
 
 
 def without_padding(output, logsumexp, query_mask):
-    """Replaces what padding attends to by what a query without keys does; see `attend`."""
+    """Replaces what padding attends to by what a query without keys does; see `attend`.
+
+    The mask is bool `[batch, length]`, False for padding, or None.
+    """
+    if query_mask is None:
+        return output, logsumexp
     real = tf.cast(query_mask, tf.bool)[:, None]
     output = tf.where(real[..., None], output, tf.zeros([], output.dtype))
     return output, tf.where(real, logsumexp, tf.constant(MASKED, logsumexp.dtype))
@@ -271,7 +276,8 @@ def in_parts(attend_rows, queries, causal, offset, seed):
 
     Args:
         attend_rows: function of a slice of the block's queries, a slice of its keys and a seed. It
-            returns a tensor for these queries, `[..., queries, depth]`, or a tuple of tensors.
+            returns a tensor for these queries, `[batch, heads, blocks, queries, ...]`, or a tuple
+            of tensors.
         queries: int, number of queries in a block, or None if unknown.
         causal: bool, whether query i only attends to keys up to i + offset.
         offset: int, index of the block's first query among its keys.
@@ -289,7 +295,7 @@ def in_parts(attend_rows, queries, causal, offset, seed):
         attend_rows(slice(start, end), slice(0, offset + end), seed)
         for start, end, seed in zip(ends, ends[1:], seeds)
     ]
-    return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=-2), *outputs)
+    return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=3), *outputs)
 
 
 # Number of queries in a block from which the gradients below are faster on a CPU.

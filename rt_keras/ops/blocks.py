@@ -70,16 +70,16 @@ def fold_heads(x, heads):
     `fold_heads(folded, more_heads)` is the inverse.
 
     Args:
-        x: `[batch, more_heads, length, depth]`.
+        x: `[batch, more_heads, length, ...]`.
         heads: int, number of heads of the result.
 
     Returns:
-        `[batch, heads, more_heads / heads * length, depth]`.
+        `[batch, heads, more_heads / heads * length, ...]`.
     """
     if x.shape[1] == heads:
         return x
-    rows = size(x, 1) * size(x, 2) // heads
-    return tf.reshape(x, [size(x, 0), heads, rows, size(x, 3)])
+    batch, many, length, *inner = sizes(x)
+    return tf.reshape(x, [batch, heads, many * length // heads, *inner])
 
 
 def join_groups(x, heads):
@@ -111,6 +111,11 @@ def split_groups(x, heads):
 def repeat_rows(mask, count):
     """Repeats all rows of a mask `[..., rows, keys]`, `[..., count * rows, keys]`."""
     return tf.tile(mask, [*[1] * (mask.shape.rank - 2), count, 1])
+
+
+def real_positions(length, mask):
+    """Returns which positions are not padding, bool `[batch or 1, length]`, by a mask or None."""
+    return tf.ones([1, length], tf.bool) if mask is None else tf.cast(mask, tf.bool)
 
 
 def with_a_position(attend, arguments):
@@ -228,13 +233,13 @@ def gather_rows(x, index, inverse):
     """Gathers `x[:, :, index]` with a gradient that gathers too; TensorFlow's own scatters.
 
     Args:
-        x: `[batch, heads, rows, depth]`.
+        x: `[batch, heads, rows, ...]`.
         index: int `[batch, heads, m]`, rows of `x` to read.
         inverse: int `[batch, heads, rows]`, for each row of `x` its index in the result. Other
             indices may repeat the row only if nothing depends on them.
 
     Returns:
-        `[batch, heads, m, depth]`.
+        `[batch, heads, m, ...]`.
     """
 
     @tf.custom_gradient

@@ -10,6 +10,7 @@ from rt_keras.ops.blocks import (
     of_one_length,
     pad_axis,
     places_of_rows,
+    real_positions,
     size,
     split_blocks,
 )
@@ -123,19 +124,15 @@ def causal_clustered_attention(
 def _attend(inputs, block_size, dropout):
     """Computes causal clustered attention of some heads."""
     query, key = prepare(inputs.query, inputs.key)
-    centroids, key_mask = inputs.centroids, inputs.key_mask
-    batch, length, clusters = size(query, 0), size(query, 2), centroids.shape[1]
+    centroids, length = inputs.centroids, size(query, 2)
+    clusters = centroids.shape[1]
     count, scale = ceil_div(length, block_size), query.shape[-1] ** -0.5
     cluster = nearest_centroid(query, centroids, inputs.load_bias)  # [batch, heads, length]
     seeds = tf.random.split(inputs.seed, 2) if dropout else (None, None)
 
-    def split_mask(x):
-        """Splits `[batch, length]` into `[batch, 1, blocks, 1, block_size]`."""
-        return split_blocks(x[:, None], count, block_size)[..., None, :]
-
-    real = split_mask(tf.ones([batch, length], tf.bool))
-    if key_mask is not None:
-        real &= split_mask(tf.cast(key_mask, tf.bool))
+    # [batch or 1, 1, blocks, 1, block_size]
+    real = real_positions(length, inputs.key_mask)[:, None]
+    real = split_blocks(real, count, block_size)[..., None, :]
     # [batch, heads, blocks, block_size, ...]
     keys, values = (split_blocks(x, count, block_size) for x in (key, inputs.value))
     places = tf.range(block_size)

@@ -16,7 +16,6 @@ from rt_keras.ops.attend import (
     drop,
     softmax_sums,
     where_all,
-    without_padding,
 )
 from rt_keras.ops.blocks import (
     ceil_div,
@@ -42,7 +41,6 @@ def attend_to_spans(
     *,
     keys_before=0,
     block_numbers=None,
-    query_mask=None,
     key_mask=None,
     dropout=0.0,
     seed=None,
@@ -56,8 +54,7 @@ def attend_to_spans(
         keys_before: int, number of keys before the first query. Defaults to 0.
         block_numbers: int `[batch, length]`, the blocks of queries and keys, instead of those by
             position; or None.
-        query_mask, key_mask: bool `[batch, length]` and `[batch, keys]`, False for padding; or
-            None.
+        key_mask: bool `[batch, keys]`, False for padding; or None.
         dropout, seed: see `attend`.
 
     Returns:
@@ -67,8 +64,7 @@ def attend_to_spans(
     tile_size = positions_per_tile(query, neighborhood.width(size(key, 2)))
     tiles = _SpanTiles(neighborhood, tile_size, query, key, keys_before, block_numbers, key_mask)
     key, value = key[:, :, None], value[:, :, None]  # [batch, key_heads, 1, keys, depth]
-    attended = attend_in_tiles(query, key, value, tile_size, tiles, dropout, seed)
-    return attended if query_mask is None else without_padding(*attended, query_mask)
+    return attend_in_tiles(query, key, value, tile_size, tiles, dropout, seed)
 
 
 class _SpanTiles:

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend_folded
-from rt_keras.ops.blocks import pad_axis, places_of_rows, size, take_places
+from rt_keras.ops.attend import attend_folded, without_padding
+from rt_keras.ops.blocks import pad_axis, places_of_rows, repeat_rows, size, take_places
 from rt_keras.ops.caches import pad_to, write_chunk
 from rt_keras.ops.left_padding import leading_padding
 from rt_keras.ops.naive import naive_attention, naive_mask
@@ -86,9 +86,7 @@ def first_tokens_attention(
         real = tf.gather(mask, places, batch_dims=1)
     positions = tf.range(size(query, 2))[None]
     allowed = _allowed(positions, places, real, causal, outside)
-    if query_mask is not None:
-        allowed &= tf.cast(query_mask, tf.bool)[:, :, None]
-    return _attend(query, keys, allowed, dropout, seed)
+    return without_padding(*_attend(query, keys, allowed, dropout, seed), query_mask)
 
 
 def first_tokens_cache(key, value, *, num_first_tokens):
@@ -151,7 +149,7 @@ def _attend(query, keys, allowed, dropout, seed):
     """Attends to "key" and "value" of the first tokens, `[batch, key_heads, tokens, ...]`."""
     heads, key_heads = query.shape[1], keys["key"].shape[1]
     # The query heads of one key head become more queries of it.
-    allowed = tf.tile(allowed[:, None], [1, 1, heads // key_heads, 1])
+    allowed = repeat_rows(allowed[:, None], heads // key_heads)
     key, value = (tf.cast(keys[name], query.dtype) for name in ("key", "value"))
     query = query * query.shape[3] ** -0.5
     return attend_folded(query, key, value, allowed, dropout=dropout, seed=seed)

@@ -11,6 +11,7 @@ from rt_keras.ops.attend import (
     attend_step,
     merge_sets,
     no_attention,
+    without_padding,
 )
 from rt_keras.ops.blocks import (
     ceil_div,
@@ -19,6 +20,7 @@ from rt_keras.ops.blocks import (
     move_axis,
     places_of_rows,
     repeat_heads,
+    repeat_rows,
     size,
     sizes,
     split_blocks,
@@ -102,49 +104,52 @@ def full_attention(
     """
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    _, heads, length, _ = sizes(query)
     query *= query.shape[-1] ** -0.5
     if runs_on_cpu_kernels() and attention_mask is None and relative_embeddings is None:
         # Documents are blocks that do not see one another.
         neighborhood = Neighborhood(look_back=0, causal=causal)
-        masks = {"query_mask": query_mask, "key_mask": key_mask, "block_numbers": documents}
-        options = {"dropout": dropout, "seed": seed}
-        attended = attend_to_spans(query, key, value, neighborhood, **masks, **options)
-        return attended if return_logsumexp else attended[0]
+        options = {"block_numbers": documents, "dropout": dropout, "seed": seed}
+        attended = attend_to_spans(query, key, value, neighborhood, key_mask=key_mask, **options)
+    else:
+        whole = {
+            "key": repeat_heads(key, query.shape[1]),
+            "value": repeat_heads(value, query.shape[1]),
+            "key_mask": None if key_mask is None else tf.cast(key_mask, tf.bool),
+            "documents": documents,
+            "relative_embeddings": relative_embeddings,
+        }
+        attended = _attend_in_blocks(query, whole, attention_mask, causal, dropout, seed)
+    output, logsumexp = without_padding(*attended, query_mask)
+    return (output, logsumexp) if return_logsumexp else output
+
+
+def _attend_in_blocks(query, whole, attention_mask, causal, dropout, seed):
+    """Computes the attention of scaled queries to `whole` arguments, some queries at a time."""
+    (_, heads, length, _), keys = sizes(query), size(whole["key"], 2)
+    whole = {name: tf.convert_to_tensor(x) for name, x in whole.items() if x is not None}
     # An unknown batch counts as one row.
-    num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, size(key, 2))
+    num_blocks, block_size = _blocks_of_queries(query.shape[0] or 1, heads, length, keys)
     blocks = {"query": query}
-    if query_mask is not None:
-        blocks["query_mask"] = tf.cast(query_mask, tf.bool)[:, None]
     if attention_mask is not None:
         mask = tf.cast(attention_mask, tf.bool)
         blocks["attention_mask"] = mask[:, None] if mask.shape.rank == 3 else mask
-    if documents is not None:
-        blocks["documents"] = documents[:, None]
+    if "documents" in whole:
+        blocks["documents"] = whole["documents"][:, None]
     for name, x in blocks.items():
         # [batch, heads or 1, queries, ...] to [blocks, batch, heads or 1, block_size, ...]
         blocks[name] = move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
     blocks["start"] = tf.range(num_blocks) * block_size
     if dropout:
         blocks["seed"] = tf.random.split(seed, num_blocks)
-    whole = {
-        "key": repeat_heads(key, heads),
-        "value": repeat_heads(value, heads),
-        "key_mask": None if key_mask is None else tf.cast(key_mask, tf.bool),
-        "documents": documents,
-        "relative_embeddings": relative_embeddings,
-    }
-    whole = {name: tf.convert_to_tensor(x) for name, x in whole.items() if x is not None}
     attend_block = functools.partial(_attend_block, causal=causal, dropout=dropout)
     if num_blocks > 1:
-        dtypes = value.dtype, accumulation_dtype(query.dtype)
+        dtypes = whole["value"].dtype, accumulation_dtype(query.dtype)
         attended = map_slices(attend_block, blocks, whole, dtypes)
     else:
         attended = attend_block({name: x[0] for name, x in blocks.items()}, whole)
         attended = [x[None] for x in attended]
     # [blocks, batch, heads, block_size, ...] to [batch, heads, length, ...]
-    output, logsumexp = (join_blocks(move_axis(x, 0, 2), length) for x in attended)
-    return (output, logsumexp) if return_logsumexp else output
+    return tuple(join_blocks(move_axis(x, 0, 2), length) for x in attended)
 
 
 def _blocks_of_queries(batch, heads, length, keys):
@@ -165,8 +170,6 @@ def _attend_block(block, whole, causal, dropout):
         allowed = (key_positions <= query_positions[:, None])[None, None]
     if "key_mask" in whole:
         allowed &= whole["key_mask"][:, None, None]
-    if "query_mask" in block:
-        allowed &= block["query_mask"][..., None]
     if "attention_mask" in block:
         allowed &= block["attention_mask"]
     if "documents" in block:
@@ -344,7 +347,7 @@ def full_chunk(
             rows = tf.broadcast_to(positions[:, None], sizes(query)[:3])[:, :, None]
             bias = pair_bias(query[:, :, None], relative_embeddings, rows, places)[:, :, 0]
         allowed = ((distance >= 0) & (places >= start))[:, None]
-        allowed = tf.tile(allowed, [1, 1, heads // key_heads, 1])
+        allowed = repeat_rows(allowed, heads // key_heads)
         keys = repeat_heads(_keys_at(cache["key"], first, number), key_heads)
         values = repeat_heads(_keys_at(cache["value"], first, number), key_heads)
         options = {"bias": bias, "dropout": dropout, "seed": seed}

@@ -11,7 +11,9 @@ from rt_keras.ops.blocks import (
     gather_rows,
     join_blocks,
     overlapping_blocks,
+    real_positions,
     size,
+    sizes,
     split_blocks,
     with_a_position,
 )
@@ -157,13 +159,9 @@ def _attend(inputs, block_size, causal, dropout):
     batch, heads, length = (size(query, axis) for axis in range(3))
     rounds, num_buckets = rotations.shape[1], 2 * rotations.shape[3]
     buckets = lsh_buckets(query, rotations)  # [batch, heads, rounds, length]
-    real = tf.ones([batch, length], tf.bool)
-    if query_mask is not None:
-        query_mask = tf.cast(query_mask, tf.bool)
-        buckets = tf.where(query_mask[:, None, None], buckets, num_buckets)
-        real &= query_mask
-    if inputs.key_mask is not None:
-        real &= tf.cast(inputs.key_mask, tf.bool)
+    is_query = real_positions(length, query_mask)[:, None]  # [batch or 1, 1, length]
+    buckets = tf.where(is_query[:, None], buckets, num_buckets)
+    is_key = is_query & real_positions(length, inputs.key_mask)[:, None]
     # Rounds are treated as more heads.
     flat = tf.reshape(buckets, [batch, heads * rounds, 1, length])
     order, rank, _ = sort_by_cluster(flat, num_buckets)
@@ -173,23 +171,22 @@ def _attend(inputs, block_size, causal, dropout):
         """Sorts `[batch, heads, length, ...]` in the order of each round."""
         return gather_rows(tf.repeat(x, rounds, axis=1), order, rank)
 
-    real = tf.broadcast_to(real[:, None, :, None], [batch, heads, length, 1])
     in_rounds = Rounds(
         query=in_order(query),
         value=in_order(inputs.value),
         position=order,
-        real=in_order(real)[..., 0],
+        real=in_order(tf.broadcast_to(is_key, [batch, heads, length])),
         bucket=in_order(tf.linalg.matrix_transpose(buckets)),
         block=in_order(tf.linalg.matrix_transpose(block)),
     )
     round_of_order = tf.tile(tf.range(rounds), [heads])  # [heads * rounds]
-    output, logsumexp = _attend_blocks(
+    results = _attend_blocks(
         in_rounds, round_of_order, num_buckets, block_size, causal, dropout, inputs.seed
     )
-    output = gather_rows(join_blocks(output, length), rank, order)
-    logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], rank, order)
-    output = tf.reshape(output, [batch, heads, rounds, length, size(inputs.value, 3)])
-    return merge(output, tf.reshape(logsumexp, [batch, heads, rounds, length]), axis=2)
+    results = (gather_rows(join_blocks(x, length), rank, order) for x in results)
+    # [batch, heads, rounds, length, ...]
+    results = (tf.reshape(x, [batch, heads, rounds, *sizes(x)[2:]]) for x in results)
+    return merge(*results, axis=2)
 
 
 def _attend_blocks(in_rounds, round_of_order, num_buckets, block_size, causal, dropout, seed):

@@ -3,7 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.attend import StepKeys, accumulation_dtype, attend, attend_step
+from rt_keras.ops.attend import (
+    StepKeys,
+    accumulation_dtype,
+    attend,
+    attend_step,
+    without_padding,
+)
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
@@ -11,6 +17,7 @@ from rt_keras.ops.blocks import (
     move_axis,
     of_one_length,
     places_of_rows,
+    real_positions,
     repeat_heads,
     size,
     split_blocks,
@@ -102,15 +109,16 @@ def strided_attention(
     query, value = of_one_length(query, value, "Strided attention needs as many keys as queries.")
     heads, length = query.shape[1], size(query, 2)
     query *= query.shape[-1] ** -0.5
-    output, logsumexp = over_heads(
+    results = over_heads(
         lambda inputs: _attend_columns(HeadInputs(**inputs), stride, causal, outside, dropout),
         {"query": query, "key": repeat_heads(key, heads), "value": repeat_heads(value, heads)},
         {"relative_embeddings": relative_embeddings},
-        {"query_mask": query_mask, "key_mask": key_mask, "documents": documents, "seed": seed},
+        {"key_mask": key_mask, "documents": documents, "seed": seed},
         size(query, 0) * heads * length * ceil_div(length, stride),
         (value.dtype, accumulation_dtype(query.dtype)),
     )
-    return (output, logsumexp[..., 0]) if return_logsumexp else output
+    output, logsumexp = without_padding(*results, query_mask)
+    return (output, logsumexp) if return_logsumexp else output
 
 
 def _attend_columns(inputs, stride, causal, outside, dropout):
@@ -118,14 +126,9 @@ def _attend_columns(inputs, stride, causal, outside, dropout):
     length, bias, seed = size(inputs.query, 2), None, inputs.seed
     query, key, value = (columns(x, stride) for x in (inputs.query, inputs.key, inputs.value))
     steps = size(query, 3)
-    # [batch or 1, 1, stride, queries or 1, keys or 1]; a column has `steps` of each.
-    real = columns(tf.ones([1, 1, length], tf.bool), stride)[..., None, :]
-    if inputs.key_mask is not None:
-        real &= columns(tf.cast(inputs.key_mask, tf.bool)[:, None], stride)[..., None, :]
-    if inputs.query_mask is not None:
-        real &= columns(tf.cast(inputs.query_mask, tf.bool)[:, None], stride)[..., None]
-    # The masks are passed separately; see `attend`.
-    allowed = (real,)
+    # [batch or 1, 1, stride, 1, keys]; a column has `steps` keys. Masks are separate; see `attend`.
+    real = real_positions(length, inputs.key_mask)[:, None]
+    allowed = (columns(real, stride)[..., None, :],)
     if causal:
         allowed += (tf.range(steps) <= tf.range(steps)[:, None],)
     if inputs.documents is not None:
@@ -137,7 +140,7 @@ def _attend_columns(inputs, stride, causal, outside, dropout):
     if inputs.relative_embeddings is not None:
         bias = window_bias(query, inputs.relative_embeddings, steps, 0, causal)
     output, logsumexp = attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=seed)
-    return from_columns(output, length), from_columns(logsumexp[..., None], length)
+    return from_columns(output, length), from_columns(logsumexp, length)
 
 
 def columns(x, stride):

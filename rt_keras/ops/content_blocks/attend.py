@@ -220,8 +220,7 @@ def selected_blocks_attention(
 
     # The first queries see no block if causal.
     first = smaller((window[1] + 1) * window[0], size(query, 2)) if causal else 0
-    attended = _attend_from(first, query, value, attend_rest)
-    return attended if query_mask is None else without_padding(*attended, query_mask)
+    return without_padding(*_attend_from(first, query, value, attend_rest), query_mask)
 
 
 def _attend_from(first, query, value, attend_rest):

@@ -5,13 +5,14 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
+from rt_keras.ops.attend import accumulation_dtype, attend, in_parts, without_padding
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
     join_groups,
     neighbour_blocks,
     of_one_length,
+    real_positions,
     repeat_heads,
     repeat_rows,
     size,
@@ -162,26 +163,27 @@ def local_attention(
     if documents is not None:
         block_numbers = blocks_of_documents(documents, block_size, neighborhood.reach[0])
     windows = LocalWindows(size(query, 2), size(key, 2), neighborhood, keys_before, block_numbers)
-    masks = {"query_mask": query_mask, "key_mask": key_mask}
     if windows.have_all_keys(size(query, 2), size(key, 2)) and not dropout:
-        tables = {"documents": documents, "relative_embeddings": relative_embeddings}
+        masks = {"query_mask": query_mask, "key_mask": key_mask, "documents": documents}
         options = {"causal": causal, "return_logsumexp": return_logsumexp}
+        tables = {"relative_embeddings": relative_embeddings}
         return full_attention(query, key, value, **masks, **tables, **options)
+    shared = {"key_mask": key_mask, "block_numbers": block_numbers, "seed": seed}
     if runs_on_cpu_kernels() and windows.are_spans and relative_embeddings is None:
         query *= query.shape[-1] ** -0.5
-        places = {"keys_before": keys_before, "block_numbers": block_numbers}
-        options = {"dropout": dropout, "seed": seed}
-        attended = attend_to_spans(query, key, value, neighborhood, **places, **masks, **options)
-        return attended if return_logsumexp else attended[0]
-    output, logsumexp = over_local_heads(
-        lambda inputs: _attend_windows(HeadInputs(**inputs), windows, dropout),
-        windows,
-        {"query": query, "key": key, "value": value},
-        {"relative_embeddings": relative_embeddings},
-        {**masks, "block_numbers": block_numbers, "seed": seed},
-        (value.dtype, accumulation_dtype(query.dtype)),
-    )
-    return (output, logsumexp[..., 0]) if return_logsumexp else output
+        options = {"keys_before": keys_before, "dropout": dropout}
+        attended = attend_to_spans(query, key, value, neighborhood, **shared, **options)
+    else:
+        attended = over_local_heads(
+            lambda inputs: _attend_windows(HeadInputs(**inputs), windows, dropout),
+            windows,
+            {"query": query, "key": key, "value": value},
+            {"relative_embeddings": relative_embeddings},
+            shared,
+            (value.dtype, accumulation_dtype(query.dtype)),
+        )
+    output, logsumexp = without_padding(*attended, query_mask)
+    return (output, logsumexp) if return_logsumexp else output
 
 
 def over_local_heads(attend_heads, windows, activations, weights, shared, dtype):
@@ -257,10 +259,7 @@ class LocalWindows:
 
     def real_keys(self, keys, key_mask=None):
         """Returns which keys of windows are not padding, bool `[batch or 1, 1, blocks, window]`."""
-        real = self.of_keys(tf.ones([1, 1, keys], tf.bool))
-        return (
-            real if key_mask is None else real & self.of_keys(tf.cast(key_mask, tf.bool)[:, None])
-        )
+        return self.of_keys(real_positions(keys, key_mask)[:, None])
 
     def masks(self, rows, count, blocks_apart=None):
         """Returns which of the first `count` keys of a window queries see, by their positions.
@@ -307,8 +306,7 @@ def _check_blocks(length, keys, neighborhood):
 def _attend_windows(inputs, windows, dropout):
     """Computes `local_attention` of some heads, with scaled queries; see `over_local_heads`."""
     query, key, value = inputs.query, inputs.key, inputs.value
-    query_mask, block_numbers = inputs.query_mask, inputs.block_numbers
-    heads, length = query.shape[1], size(query, 2)
+    heads, length, block_numbers = query.shape[1], size(query, 2), inputs.block_numbers
     if dropout or inputs.relative_embeddings is not None:
         # These differ from head to head.
         key, value = repeat_heads(key, heads), repeat_heads(value, heads)
@@ -322,8 +320,6 @@ def _attend_windows(inputs, windows, dropout):
     if block_numbers is not None:
         key_numbers = windows.of_keys(block_numbers[:, None])  # [batch, 1, blocks, window]
         block_numbers = windows.of_queries(block_numbers[:, None])  # [..., block_size]
-    if query_mask is not None:
-        query_mask = windows.of_queries(tf.cast(query_mask, tf.bool)[:, None])  # [..., block_size]
 
     def attend_rows(rows, columns, seed):
         count, apart, bias = len(range(key.shape[3])[columns]), None, None
@@ -332,9 +328,6 @@ def _attend_windows(inputs, windows, dropout):
         if block_numbers is not None:
             apart = block_numbers[..., rows, None] - key_numbers[..., None, columns]
         allowed += [repeat_rows(mask, groups) for mask in windows.masks(rows, count, apart)]
-        if query_mask is not None:
-            real_rows = tf.tile(query_mask[..., rows], [1, 1, 1, groups])
-            allowed.append(tf.expand_dims(real_rows, -1))
         # [batch, key_heads, blocks, groups * rows, depth]
         queries = join_groups(query[..., rows, :], key_heads)
         if inputs.relative_embeddings is not None:
@@ -342,10 +335,10 @@ def _attend_windows(inputs, windows, dropout):
             table = inputs.relative_embeddings
             bias = window_bias(queries, table, count, start, windows.one_way)
         keys, values = key[..., columns, :], value[..., columns, :]
-        output, logsumexp = attend(
+        attended = attend(
             queries, keys, values, tuple(allowed), bias=bias, dropout=dropout, seed=seed
         )
-        return tuple(split_groups(x, heads) for x in (output, logsumexp[..., None]))
+        return tuple(split_groups(x, heads) for x in attended)
 
     attended = in_parts(
         attend_rows, windows.block_size, windows.one_way, windows.start, inputs.seed

@@ -296,7 +296,7 @@ def nearest_step(
         cache["query"] = where_counted(count, next_key, cache["query"])
 
     # [batch, key_heads, groups * probes]
-    clusters = fold_heads(query_clusters[..., None], key_heads)[..., 0]
+    clusters = fold_heads(query_clusters, key_heads)
 
     def of_clusters(x):
         """Gathers the entries of the queries' clusters, `[batch, heads, probes, ...]`."""

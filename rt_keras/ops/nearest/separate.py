@@ -99,8 +99,7 @@ def merge_probes(stairs, output, logsumexp, heads, probes):
         `[batch, heads, length, value_depth]`, and the logsumexp `[batch, heads, length]`.
     """
     # [batch, heads, probes * length, ...]
-    output = fold_heads(stairs.of_rows(output), heads)
-    logsumexp = fold_heads(stairs.of_rows(logsumexp[..., None]), heads)[..., 0]
+    output, logsumexp = (fold_heads(stairs.of_rows(x), heads) for x in (output, logsumexp))
     length = size(output, 2) // probes
     if probes == 1:
         return output, logsumexp
@@ -134,7 +133,7 @@ class Staircase(NamedTuple):
         return split_blocks(gather_rows(x, self.entry, self.row), self.count, self.block_size)
 
     def of_rows(self, x):
-        """Gathers results of tiles to `[batch, heads, entries, depth]`."""
+        """Gathers results of tiles to `[batch, heads, entries, ...]`."""
         return gather_rows(flatten_blocks(x), self.row, self.entry)
 
 

@@ -118,12 +118,8 @@ def attend_shared(query, key, value, clusters, options):
         queries = queries._replace(window=window)
     else:
         keys = keys.map(lambda x: overlapping_blocks(x, num_blocks, block_size, count, before))
-    output, logsumexp = attend_blocks(queries, keys, count, slices, options)
-    output, logsumexp = (
-        gather_rows(join_blocks(x, length), order.rank, order.order)
-        for x in (output, logsumexp[..., None])
-    )
-    return output, logsumexp[..., 0]
+    results = attend_blocks(queries, keys, count, slices, options)
+    return tuple(gather_rows(join_blocks(x, length), order.rank, order.order) for x in results)
 
 
 def _bounds(clusters, order, options):
