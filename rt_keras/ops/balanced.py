@@ -120,21 +120,11 @@ def balanced_attention(
     >>> balanced_attention(x, None, x, centroids, window_size=4, causal=True).shape
     TensorShape([1, 2, 12, 4])
     """
-    return cluster_attention(
-        nearest_members,
-        {"centroids": centroids},
-        query,
-        key,
-        value,
-        num_clusters=size(centroids, 1),
-        window_size=window_size,
-        causal=causal,
-        query_mask=query_mask,
-        key_mask=key_mask,
-        relative_embeddings=relative_embeddings,
-        dropout=dropout,
-        seed=seed,
-    )
+    weights, counts = {"centroids": centroids}, (size(centroids, 1), window_size)
+    masks = {"causal": causal, "query_mask": query_mask, "key_mask": key_mask}
+    options = {"relative_embeddings": relative_embeddings, "dropout": dropout, "seed": seed}
+    vectors = query, key, value
+    return cluster_attention(nearest_members, weights, *vectors, *counts, **masks, **options)
 
 
 def nearest_members(x, mask, count, weights):
@@ -177,15 +167,15 @@ def cluster_attention(
     query,
     key,
     value,
-    *,
     num_clusters,
     window_size,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    dropout=0.0,
-    seed=None,
+    *,
+    causal,
+    query_mask,
+    key_mask,
+    relative_embeddings,
+    dropout,
+    seed,
 ):
     """Attention inside clusters, each of which picks its queries and its keys.
 

@@ -27,10 +27,8 @@ def naive_gated_delta_rule(
         state = initial_state
     outputs = []
     for i in range(length):
-        k, v = (
-            key[:, :, i, :, None],
-            value[:, :, i, None],
-        )  # [batch, heads, depth, 1], its transpose
+        # [batch, heads, depth, 1], and [batch, heads, 1, value_depth]
+        k, v = key[:, :, i, :, None], value[:, :, i, None]
         b, decay = (x[:, :, i, None, None] for x in (beta, np.exp(log_decay)))
         after = decay * (state - b * k @ (k.swapaxes(2, 3) @ state)) + b * k @ v
         real = True if key_mask is None else key_mask[:, i, None, None, None]

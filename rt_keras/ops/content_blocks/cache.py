@@ -10,7 +10,6 @@ from rt_keras.ops.caches import check_position, numbers_of_slots, pad_to, write,
 from rt_keras.ops.content_blocks.attend import (
     are_not_first,
     attend_to_best,
-    check_memory_length,
     counts_in_segments,
     counts_of_blocks,
     in_order,
@@ -51,7 +50,6 @@ def selected_blocks_cache(
         "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`; and, if segments
         have nodes, of "node_mean" and "node_variance", `[batch, key_heads, nodes, depth]`.
     """
-    check_memory_length(options.memory_length, options.segment_size)
     places = ceil_div(max_length, options.segment_size) * options.segment_size
     if options.is_ring:
         places = options.places_of_ring
@@ -116,7 +114,6 @@ def selected_blocks_chunk(
     if not options.is_ring:
         check_position(tf.reduce_max(position + count) - 1, places)
         return read(seed, query, key, value, cache, position, count)
-    check_memory_length(options.memory_length, options.segment_size)
     if places != options.places_of_ring:
         raise ValueError(
             f"With memory_length={options.memory_length}, the cache must have "

@@ -92,11 +92,8 @@ class _BlockTiles:
         They are `[batch, key_heads, rows, parts * (end - first)]`, and `[..., rows, 1 or 2]`.
         """
         numbers = self.units.number[:, :, :, first:end]
-        score, node_weights, least = (
-            self._scores(index, self.units.blocks, numbers, first, end),
-            0.0,
-            [],
-        )
+        score = self._scores(index, self.units.blocks, numbers, first, end)
+        node_weights, least = 0.0, []
         if self.units.nodes is not None:
             # Windows begin where nodes begin.
             nodes = self._scores(index, self.units.nodes, numbers[:, :, :1], first, end)

@@ -86,20 +86,20 @@ def _attend_tiles(query, key, value, block, keys, bias, order, selected, dropout
     query = tf.reshape(tf.transpose(query, [0, 1, 3, 2, 4]), [batch, heads, -1, depth])
     # Entries that another tile computes see no keys here. [batch, key_heads, tiles, TILE_SIZE]
     keys = tf.where(stairs.here, stairs.of_sorted(tf.gather(keys, order, batch_dims=2)), 0)
-    # Masks and logits are [batch, key_heads, tiles, TILE_SIZE, block_size].
+    # [batch, key_heads, tiles, TILE_SIZE, block_size], as are the logits
+    allowed = tf.range(size(key, 3)) < keys[..., None]
     output, logsumexp = attend(
         stairs.of_entries(tf.tile(query, [1, 1, selected, 1])),
         _blocks_of_tiles(key, stairs.column),
         _blocks_of_tiles(value, stairs.column),
-        tf.range(size(key, 3))
-        < keys[..., None],  # [batch, key_heads, tiles, TILE_SIZE, block_size]
+        allowed,
         bias=stairs.of_sorted(tf.gather(bias, order, batch_dims=2))[..., None],
         dropout=dropout,
         seed=seed,
     )
     shape = [batch, heads, selected, queries, length]
     output = tf.reshape(stairs.of_rows(output), [*shape, size(value, 4)])
-    logsumexp = tf.reshape(stairs.of_rows(logsumexp[..., None]), shape)
+    logsumexp = tf.reshape(stairs.of_rows(logsumexp), shape)
     output = merge(output, logsumexp, axis=2)  # [batch, key_heads, queries, length, value_depth]
     logsumexp = tf.reduce_logsumexp(logsumexp, axis=2)
     return tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])

@@ -32,36 +32,24 @@ WITHOUT_KEY_BLOCKS = "Local attention needs as many keys as queries, or a key_bl
 
 
 def naive_local_attention(
-    query,
-    key,
-    value,
-    *,
-    block_size,
-    look_back=1,
-    grid=None,
-    key_block_size=None,
-    sliding_window=None,
-    causal=False,
-    relative_embeddings=None,
-    **masks,
+    query, key, value, *, relative_embeddings=None, query_mask=None, key_mask=None, **options
 ):
-    """Computes `local_attention` by its equation, in NumPy; see `naive_mask`."""
-    key, key_block_size = query if key is None else key, key_block_size or block_size
-    queries, keys = query.shape[2], key.shape[2]
-    i, j = np.arange(queries)[:, None], np.arange(keys)
-    grid = grid or (ceil_div(queries, block_size),)
-    reach = Neighborhood(look_back=look_back, grid=grid).reach
-    blocks = np.unravel_index(i // block_size, grid), np.unravel_index(j // key_block_size, grid)
-    allowed = naive_mask(queries, keys, causal=causal, **masks)
+    """Computes `local_attention` by its equation, in NumPy; `options` are a `Neighborhood`."""
+    key, options = query if key is None else key, Neighborhood(**options)
+    i, j = np.arange(query.shape[2])[:, None], np.arange(key.shape[2])
+    grid, sizes = options.grid_of(len(j)), (options.block_size, options.size_of_key_blocks)
+    blocks = [np.unravel_index(x // size, grid) for x, size in zip((i, j), sizes)]
+    masks = {"causal": options.causal, "query_mask": query_mask, "key_mask": key_mask}
+    allowed = naive_mask(len(i), len(j), **masks)
     before_i, before_j = 0, 0  # blocks in the window of i before that of i, before that of j
-    for dimension, before in enumerate(reach):
-        step = blocks[1][dimension] - blocks[0][dimension]  # [queries, keys]
+    for of_i, of_j, before, after in zip(*blocks, *options.sides):
+        step = of_j - of_i  # [queries, keys]
         allowed = allowed & (abs(step) <= before)
-        width = before + 1 + (0 if causal and dimension == 0 else before)
+        width = before + 1 + after
         before_i, before_j = before_i * width + before, before_j * width + before + step
-    if sliding_window is not None:
-        allowed = allowed & (abs(i - j) < sliding_window)
-    distances = (before_i - before_j) * key_block_size + i % block_size - j % key_block_size
+    if options.sliding_window is not None:
+        allowed = allowed & (abs(i - j) < options.sliding_window)
+    distances = (before_i - before_j) * sizes[1] + i % sizes[0] - j % sizes[1]
     return naive_attention(query, key, value, allowed, relative_embeddings, distances)
 
 
