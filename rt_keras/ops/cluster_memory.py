@@ -5,6 +5,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import MASKED, accumulation_dtype, pair_logits
 from rt_keras.ops.blocks import size, sizes
 from rt_keras.ops.nearest.assign import sort_by_cluster
+from rt_keras.ops.random import mix
 
 
 def best_members(query, last, key, number, count):
@@ -152,7 +153,5 @@ def _first_to_go(stored, eviction):
 def _mixed(number, counts):
     """Returns pseudorandom non-negative float32 numbers, determined by the arguments."""
     x = tf.cast(number, tf.uint32) * 2654435761 + tf.cast(counts, tf.uint32) * 2246822519
-    for shift, factor in ((15, 2246822519), (13, 3266489917)):
-        x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.cast(shift, tf.uint32)))
-        x *= factor
+    x = mix(x, ((15, 2246822519), (13, 3266489917)))
     return tf.cast(tf.bitwise.right_shift(x, tf.constant(8, tf.uint32)), tf.float32)

@@ -19,6 +19,7 @@ from rt_keras.ops.blocks import (
     larger,
     move_axis,
     places_of_rows,
+    real_positions,
     repeat_heads,
     repeat_rows,
     size,
@@ -275,9 +276,7 @@ def full_cross_step(query, key, value, position, *, key_mask=None, relative_embe
     >>> full_cross_step(x[:, :, :1], x, x, 7).shape
     TensorShape([1, 2, 1, 4])
     """
-    allowed = tf.ones([1, 1, 1, 1], tf.bool)
-    if key_mask is not None:
-        allowed = tf.cast(key_mask, tf.bool)[:, None, None]  # [batch, 1, 1, keys]
+    allowed = real_positions(size(key, 2), key_mask)[:, None, None]  # [batch or 1, 1, 1, keys]
     tables = {"relative_embeddings": relative_embeddings}
     distance = position - tf.range(size(key, 2))
     return attend_step(query, key, value, allowed, distance, causal=False, **tables)

@@ -5,7 +5,7 @@ import typing
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge_sets
-from rt_keras.ops.blocks import gather_rows, size, smaller
+from rt_keras.ops.blocks import gather_rows, real_positions, size, smaller
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.nearest.assign import normalize
 
@@ -116,9 +116,7 @@ def global_attention(
     """
     shared = key is None
     key_mask = query_mask if shared else key_mask
-    others = ~tokens.is_global
-    if key_mask is not None:
-        others &= tf.cast(key_mask, tf.bool)
+    others = ~tokens.is_global & real_positions(size(value, 2), key_mask)
     seeds = [None] * 3 if seed is None else tf.unstack(tf.random.split(seed, 3))
     masks = {
         "query_mask": others if shared else query_mask,

@@ -112,13 +112,13 @@ def random_scores(seeds, num_clusters, length):
     positions = tf.cast(tf.range(length), tf.uint32)
     mixed = tf.zeros([1, 1, 1], tf.uint32)
     for part in (seeds[:, 0], seeds[:, 1], clusters, positions):
-        mixed = _mix(tf.bitwise.bitwise_xor(mixed, part) + tf.constant(0x9E3779B9, tf.uint32))
+        mixed = mix(tf.bitwise.bitwise_xor(mixed, part) + tf.constant(0x9E3779B9, tf.uint32))
     return tf.cast(tf.bitwise.right_shift(mixed, tf.constant(8, tf.uint32)), tf.float32)
 
 
-def _mix(x):
+def mix(x, steps=MIXING):
     """Permutes all uint32 numbers such that every bit depends on every bit."""
-    for shift, factor in MIXING:
+    for shift, factor in steps:
         x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
         x *= tf.constant(factor, tf.uint32)
     return x

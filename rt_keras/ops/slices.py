@@ -97,10 +97,7 @@ def map_slices(function, stacked, whole, dtype):
             part, every = arguments_at(flat, index)
             inputs = [*part.values(), *every.values()]
             watched, signal = [inputs[i] for i in learnt], [x[index] for x in upstream]
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(watched)
-                result = function(part, every)
-            slopes = tape.gradient(result, watched, signal, unconnected_gradients="zero")
+            slopes = gradients_of(lambda *_: function(part, every), watched, signal)
             slopes = dict(zip(learnt, slopes))
             stacks = [x.write(index, slopes[i]) for x, i in zip(stacks, learnt_stacked)]
             return index + 1, stacks, [_plus(x, slopes[i]) for x, i in zip(sums, learnt_whole)]
@@ -121,6 +118,14 @@ def map_slices(function, stacked, whole, dtype):
         return [slopes.get(i) for i in range(len(flat))]
 
     return mapped(*stacked.values(), *whole.values())
+
+
+def gradients_of(function, inputs, upstream):
+    """Computes a function of tensors anew, and the gradients of the tensors."""
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(inputs)
+        outputs = function(*inputs)
+    return tape.gradient(outputs, inputs, upstream, unconnected_gradients="zero")
 
 
 def _sum_dtype(dtype):

@@ -7,7 +7,15 @@ import tensorflow as tf
 
 from rt_keras.keras_internals import is_training
 from rt_keras.ops.attend import accumulation_dtype, attend, no_attention, without_padding
-from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, smaller
+from rt_keras.ops.blocks import (
+    ceil_div,
+    pad_axis,
+    places_of_rows,
+    real_positions,
+    size,
+    sizes,
+    smaller,
+)
 from rt_keras.ops.content_blocks.masked import attend_to_masked
 from rt_keras.ops.content_blocks.order import content_order, naive_content_order
 from rt_keras.ops.content_blocks.select import (
@@ -24,6 +32,7 @@ from rt_keras.ops.content_blocks.select import (
 from rt_keras.ops.content_blocks.tiles import attend_by_tiles, tiling_is_faster
 from rt_keras.ops.devices import runs_on_cpu_kernels
 from rt_keras.ops.naive import naive_logits, naive_softmax
+from rt_keras.ops.slices import gradients_of
 
 # Up to this number of keys, a CPU takes less time to multiply a query by all of them by kernels of
 # TensorFlow than to gather the selected ones by a program of XLA, whose gradient is slow.
@@ -199,9 +208,8 @@ def selected_blocks_attention(
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     length = size(key, 2)
     places = ceil_div(length, segment_size) * segment_size
-    real = are_not_first(places, num_first_tokens) & (tf.range(places) < length)
-    if key_mask is not None:
-        real &= pad_axis(tf.cast(key_mask, tf.bool), 1, 0, places - length)
+    real = pad_axis(real_positions(length, key_mask), 1, 0, places - length)
+    real &= are_not_first(places, num_first_tokens)
     key, value = (pad_axis(x, 2, 0, places - length) for x in (key, value))
     options = BlockOptions(
         *(block_size, num_blocks, segment_size, window, by_content),
@@ -410,11 +418,10 @@ def _compiled(learnt, blocks, *options):
 
 @tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
 def _compiled_gradients(upstream, learnt, blocks, *options):
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(learnt)
-        query, key, value = learnt
-        attended = attend_to_best(query, blocks._replace(key=key, value=value), *options)
-    return tape.gradient(attended, learnt, upstream, unconnected_gradients="zero")
+    def attend_to(query, key, value):
+        return attend_to_best(query, blocks._replace(key=key, value=value), *options)
+
+    return gradients_of(attend_to, learnt, upstream)
 
 
 def _attend_gathered(query, key, value, block, keys, bias, dropout, seed):

@@ -18,6 +18,7 @@ from rt_keras.ops.content_blocks.attend import (
     summarize,
 )
 from rt_keras.ops.content_blocks.select import Blocks
+from rt_keras.ops.slices import gradients_of
 
 # Chunks read the first segments, so many or twice, four times, ... as many, and no later ones.
 FEWEST_SEGMENTS = 8
@@ -206,16 +207,10 @@ def _switch(index, functions, *inputs):
     XLA cannot compile the gradient of `tf.switch_case` if the functions compute shapes.
     """
 
-    def gradients(function, inputs, upstream):
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(inputs)
-            outputs = function(*inputs)
-        return tape.gradient(outputs, inputs, upstream, unconnected_gradients="zero")
-
     @tf.custom_gradient
     def computed(*inputs):
         def gradient(*upstream):
-            every = [functools.partial(gradients, x, inputs, upstream) for x in functions]
+            every = [functools.partial(gradients_of, x, inputs, upstream) for x in functions]
             return tf.switch_case(index, every)
 
         return tf.switch_case(index, [functools.partial(x, *inputs) for x in functions]), gradient
