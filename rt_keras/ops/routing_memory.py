@@ -63,15 +63,13 @@ def naive_memory(
             member = {"key": key[i], "value": value[i], "number": counts[cluster]}
             block[cluster].append({**member, "attention": 0, "queries": 0})
             counts[cluster] += 1
-        logits, members = [], []
+        scaled, members = scale * query[i] / len(query[i]) ** 0.5, []
         for c in query_clusters[i, :num_probes]:
             seen = [m for m in memories[c] if m["number"] < counts[c] - window_size]
-            seen_logits = [scale * query[i] @ m["key"] / len(query[i]) ** 0.5 for m in seen]
-            best = np.argsort(seen_logits)[::-1][:memory_keys]
-            logits += [seen_logits[j] for j in best]
-            members += [seen[j] for j in best]
+            members += sorted(seen, key=lambda m, x=scaled: -x @ m["key"])[:memory_keys]
             for member in memories[c]:
                 member["queries"] += 1
+        logits = [scaled @ member["key"] for member in members]
         for member, weight in zip(members, naive_softmax(np.array(logits), True)):
             member["attention"] += weight
         results.append((logits, [member["value"] for member in members]))

@@ -31,7 +31,7 @@ from rt_keras.ops.content_blocks.select import (
 )
 from rt_keras.ops.content_blocks.tiles import attend_by_tiles, tiling_is_faster
 from rt_keras.ops.devices import runs_on_cpu_kernels
-from rt_keras.ops.naive import naive_logits, naive_softmax
+from rt_keras.ops.naive import naive_logits, naive_mask, naive_softmax
 from rt_keras.ops.slices import gradients_of
 
 # Up to this number of keys, a CPU takes less time to multiply a query by all of them by kernels of
@@ -72,8 +72,6 @@ def naive_selected_blocks_attention(
             return x @ mean + options.deviation_weight * np.sqrt(x**2 @ variance)
 
         for i in range(length):
-            if query_mask is not None and not query_mask[b, i]:
-                continue
             x, number = queries[b, h, i] / math.sqrt(depth), i // window[0]
             before, after = ((number + n) * per_window for n in (-window[1], window[1] + 1))
             first = before - (options.memory_length or np.inf) / block_size
@@ -81,17 +79,15 @@ def naive_selected_blocks_attention(
             allowed = [g for g in allowed if first <= g < before or (not causal and g >= after)]
             nodes = {g // NODE_SIZE: 0.0 for g in allowed}
             if options.num_nodes is not None:
-                for n in nodes:
-                    nodes[n] = summary(x, sum(blocks[n * NODE_SIZE : (n + 1) * NODE_SIZE], []))
-                nodes = _naive_weights(nodes, options.num_nodes)
-            weights = {
-                g: summary(x, blocks[g]) + nodes[g // NODE_SIZE]
-                for g in allowed
-                if g // NODE_SIZE in nodes
-            }
-            for g, weight in _naive_weights(weights, options.num_blocks).items():
+                members = {n: blocks[n * NODE_SIZE : (n + 1) * NODE_SIZE] for n in nodes}
+                scores = {n: summary(x, sum(members[n], [])) for n in nodes}
+                nodes = _naive_weights(scores, options.num_nodes)
+            allowed = [g for g in allowed if g // NODE_SIZE in nodes]
+            scores = {g: summary(x, blocks[g]) + nodes[g // NODE_SIZE] for g in allowed}
+            for g, weight in _naive_weights(scores, options.num_blocks).items():
                 bias[b, h, i, blocks[g]] = weight + nodes[g // NODE_SIZE]
-    return naive_softmax(naive_logits(query, key) + bias, bias > -np.inf) @ value
+    visible = (bias > -np.inf) & naive_mask(length, length, query_mask=query_mask)
+    return naive_softmax(naive_logits(query, key) + bias, visible) @ value
 
 
 def _naive_blocks(key, real, options):
