@@ -1,1 +1,2 @@
-"""Local attention: `windows.py` for whole sequences, `cached.py` for chunks and decode steps."""
+"""Local attention: `neighborhood.py` says which keys a query sees, `windows.py` computes whole
+sequences, `cached.py` chunks and decode steps."""
