@@ -10,6 +10,7 @@ from rt_keras.ops.caches import check_position, numbers_of_slots, pad_to, write,
 from rt_keras.ops.content_blocks.attend import (
     are_not_first,
     attend_to_best,
+    check_memory_length,
     counts_in_segments,
     counts_of_blocks,
     in_order,
@@ -51,6 +52,7 @@ def selected_blocks_cache(
         "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`; and, if segments
         have nodes, of "node_mean" and "node_variance", `[batch, key_heads, nodes, depth]`.
     """
+    check_memory_length(options.memory_length, options.segment_size)
     places = ceil_div(max_length, options.segment_size) * options.segment_size
     if options.is_ring:
         places = options.places_of_ring
