@@ -10,7 +10,6 @@ import tensorflow as tf
 from rt_keras.data import progress
 from rt_keras.models.adapted.block_programs import BlockPrograms, weights_of
 from rt_keras.models.generation import bucket
-from rt_keras.models.programs import compile_once
 from rt_keras.models.token_loop import room_for
 from rt_keras.ops.devices import has_accelerator
 
@@ -70,17 +69,16 @@ class PromptReading(BlockPrograms):
         hidden = None
         if with_hidden:
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
-        in_chunks = self.backbone.reads_chunks
-        read = self._read_chunks if in_chunks else self._read_one_by_one
-        groups = rows_in_chunks(tokens, counts, state["count"], PROMPT_CHUNK if in_chunks else 1)
+        chunk_size = PROMPT_CHUNK if self.backbone.reads_chunks else 1
+        groups = rows_in_chunks(tokens, counts, state["count"], chunk_size)
         total = sum(len(chunks) for _, chunks in groups)
         shown = progress.track(range(total), "reading the prompt", total, verbose and total > 1)
         steps, caches = iter(shown), []
         for rows, chunks in groups:
             # No other name for the empty cache, which would keep it in memory.
             caches.append(self._cache_of_rows(rows, state))
-            read_chunks = read(chunks, caches[-1], with_hidden)
-            for chunk, states in zip(chunks, read_chunks, strict=True):
+            states_of_chunks = self._read_chunks(chunks, caches[-1], with_hidden)
+            for chunk, states in zip(chunks, states_of_chunks, strict=True):
                 if with_hidden:
                     places = slice(chunk.first, chunk.first + chunk.tokens.shape[1])
                     hidden[rows, places] = states[:, : tokens.shape[1] - chunk.first]
@@ -112,7 +110,9 @@ class PromptReading(BlockPrograms):
             `[rows, width, hidden_dim]`.
         """
         blocks = self.backbone.transformer_layers
-        programs = self._block_programs(in_place=False, jit_compile=has_accelerator())
+        # XLA takes long to compile chunks for a processor, but not single tokens.
+        jit_compile = has_accelerator() if self.backbone.reads_chunks else None
+        programs = self._block_programs(in_place=False, jit_compile=jit_compile)
         states = [None] * len(chunks)
 
         def pass_through(number, place):
@@ -131,13 +131,6 @@ class PromptReading(BlockPrograms):
                 if first >= 0:
                     yield self.normalized(states[first]) if with_hidden else None
                     states[first] = None
-
-    def _read_one_by_one(self, chunks, cache, with_hidden):
-        """Reads single tokens, for heads that do not read chunks."""
-        read = compile_once(self, "reading, steps", self._read)
-        for _, tokens, position, _ in chunks:
-            hidden, cache[:] = read(tf.constant(tokens), tuple(cache), position)
-            yield hidden
 
 
 def state_of_rows(state, rows, room):
