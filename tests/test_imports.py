@@ -17,6 +17,7 @@ from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
 from tests.processes import printed
 
 ROOT = Path(rt_keras.__file__).parent
+FOLDERS = {path.parent.name for path in ROOT.glob("*/__init__.py")}
 # From the bottom. A folder may import only folders below it.
 FLOORS = [
     ("ops",),
@@ -64,8 +65,7 @@ def floor(name):
 
 
 def test_every_folder_is_on_a_floor():
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert folders == {name for names in FLOORS for name in names}
+    assert {name for names in FLOORS for name in names} == FOLDERS
 
 
 def test_no_folder_imports_one_above_it():
@@ -79,12 +79,11 @@ def test_no_folder_imports_one_above_it():
 
 
 def test_there_are_no_circles():
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     # A folder imports its files, which may import one another but not the folder.
     for name, others in graph().items():
         assert name.count(".") < 2 or name.rpartition(".")[0] not in others, name
     modules = {
-        name: {other for other in others if other.removeprefix("rt_keras.") not in folders}
+        name: {other for other in others if other.removeprefix("rt_keras.") not in FOLDERS}
         for name, others in graph().items()
     }
     modules.pop("rt_keras")
@@ -166,10 +165,8 @@ def test_other_backends_are_refused(monkeypatch):
 
 
 def test_every_folder_of_the_package_is_an_attribute():
-    folders = {path.parent.name for path in Path(rt_keras.__file__).parent.glob("*/__init__.py")}
-    assert folders >= {"analysis", "convert", "layers", "models", "ops", "training"}
-    assert folders <= set(dir(rt_keras))
-    for name in folders:
+    assert set(dir(rt_keras)) >= FOLDERS
+    for name in FOLDERS:
         # `rt_keras.name` calls this if the part is not imported yet.
         assert rt_keras.__getattr__(name) is importlib.import_module(f"rt_keras.{name}")
     with pytest.raises(AttributeError, match="no attribute 'layer'"):

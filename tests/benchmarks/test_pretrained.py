@@ -114,8 +114,6 @@ def test_losses_are_those_of_the_whole_model(full, folder):
 
 
 def test_what_is_scored():
-    ids = pretrained_measure.text_and_passage(np.arange(10, 90), [1], 40)
-    assert ids.tolist() == [1, *range(10, 39), *range(10, 20)]
     found = pretrained_measure.losses_of(np.arange(1, 40), 40)
     # Tokens 20 to 29 of the text, and 38 and 39, from the ninth of the repetition on.
     assert found == {"book": 24.5, "again": 38.5, "by_position": [15.0]}

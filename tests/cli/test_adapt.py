@@ -3,6 +3,7 @@ import json
 import keras_hub
 import pytest
 
+from rt_keras import cli
 from rt_keras.training import experiment
 from tests.cli.checks import assert_one_line
 from tests.models.adapted.checks import make_backbone
@@ -20,8 +21,6 @@ def llama(tmp_path_factory):
 @pytest.fixture(scope="module")
 def preset(llama, tmp_path_factory):
     """Returns the folder of the preset that `rt-keras adapt` writes for it."""
-    from rt_keras import cli
-
     folder = tmp_path_factory.mktemp("adapted") / "preset"
     command = ["adapt", "--model", str(llama), "--output", str(folder), "--heads", *LOCAL]
     assert cli.main(command) == 0
@@ -72,8 +71,6 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
 
 
 def test_bad_folders_give_one_line(run, llama, preset, tmp_path, monkeypatch):
-    status, _, error = adapt(run, tmp_path / "nothing", tmp_path / "preset")
-    assert_one_line(status, error, "model must be an existing folder")
     status, _, error = adapt(run, preset, tmp_path / "preset", "--heads", *LOCAL)
     assert_one_line(status, error, "is already adapted")
     status, _, error = adapt(run, llama, preset)
@@ -89,24 +86,18 @@ def test_bad_folders_give_one_line(run, llama, preset, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_models_that_commands_cannot_use_give_one_line(run, llama, tmp_path):
-    generate = ["generate", "--prompt", "the", "--model"]
-    status, _, error = run(*generate, llama)
-    assert_one_line(status, error, "a model of type 'llama'", "`rt-keras adapt` converts")
-    backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
-    keras_hub.models.BertTextClassifier(backbone, 3).save_to_preset(tmp_path / "bert")
-    status, _, error = run(*generate, tmp_path / "bert")
-    assert_one_line(status, error, "BertTextClassifier, which is not a model", "`rt-keras adapt`")
-
-
-def test_encoders(run, tmp_path):
+def test_encoders_are_adapted_and_generate_nothing(run, tmp_path):
     backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
     backbone.save_to_preset(tmp_path / "bert")
-    output = tmp_path / "preset"
     heads = "{class: ClusteredHeads, num_heads: 2}"
-    assert adapt(run, tmp_path / "bert", output, "--heads", heads)[0] == 0
-    status, _, error = run("generate", "--model", output, "--prompt", "a")
-    assert_one_line(status, error, "holds only a AdaptedBertBackbone")
+    assert adapt(run, tmp_path / "bert", tmp_path / "preset", "--heads", heads)[0] == 0
+    keras_hub.models.BertTextClassifier(backbone, 3).save_to_preset(tmp_path / "classifier")
+    for folder, problem in (
+        ("preset", "holds only a AdaptedBertBackbone"),
+        ("classifier", "BertTextClassifier, which is not a model"),
+    ):
+        status, _, error = run("generate", "--model", tmp_path / folder, "--prompt", "a")
+        assert_one_line(status, error, problem)
 
 
 @pytest.mark.slow
@@ -119,8 +110,13 @@ def test_adapted_models_generate_and_are_scored_and_analyzed(run, preset, books,
     assert text.startswith("the cat") and run(*command, "--stream")[0] == 0
     assert json.loads(figures.read_text())["text"] == text
     options = ["--model", preset, "--data", books, "--json", figures]
-    assert run("evaluate", *options, "--context", "stateful")[0] == 0
+    drawn = ["--context", "stateful", "--plot", tmp_path / "context.png"]
+    status, shown, _ = run("evaluate", *options, *drawn)
     stateful = json.loads(figures.read_text())
+    assert status == 0 and f"bits per byte {stateful['bits_per_byte']:.4f}" in " ".join(
+        shown.split()
+    )
+    assert (tmp_path / "context.png").read_bytes().startswith(b"\x89PNG")
     assert stateful["bytes"] == sum(x.stat().st_size for x in (books / "test").iterdir())
     assert run("evaluate", *options, "--sequence-length", 1000)[0] == 0
     whole = json.loads(figures.read_text())["nats_per_token"]

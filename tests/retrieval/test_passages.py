@@ -74,13 +74,6 @@ def test_every_tokenizer_counts(tokenizer, words, length):
         assert count <= length or " " not in passage["text"]
 
 
-def test_the_overlap_is_of_whole_words():
-    passages = cut(document("aa bb cc dd ee"), ByteTokenizer(), length=9, overlap=6)
-    assert [x["text"] for x in passages] == ["aa bb cc", "bb cc dd", "cc dd ee"]
-    passages = cut(document("aa bb cc dd ee"), ByteTokenizer(), length=9, overlap=2)
-    assert [x["text"] for x in passages] == ["aa bb cc", "dd ee"]
-
-
 @settings(max_examples=40)
 @given(text=st.text("天bé \n", max_size=60), length=st.integers(3, 12))
 @example(text=f"a{' ' * 30}bcd", length=3)

@@ -127,9 +127,6 @@ def test_targets_behind_the_longest_are_cut_off(case):
     assert model(case.inputs).shape == (2, 64, 97)
 
 
-# Files.
-
-
 # As presets.
 
 
@@ -163,8 +160,6 @@ def test_nothing_is_written_where_a_checkpoint_is_refused(case, vocabulary, tmp_
     wrong = {**case.hparams, "filter_size": 200}
     with pytest.raises(ValueError, match="does not fit the model"):
         convert_t2t_checkpoint(case.checkpoint, wrong, output, vocabulary=vocabulary)
-    with pytest.raises(ValueError, match="vocabulary must be the path of the subword file"):
-        convert_t2t_checkpoint(case.checkpoint, case.hparams, output)
     short = vocabulary.with_name("short.subwords")
     short.write_text("".join(vocabulary.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(ValueError, match=r"embeddings/embedding \(97, 32\), .* \(96, 32\)"):
