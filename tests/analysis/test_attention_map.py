@@ -1,26 +1,21 @@
-import keras
 import numpy as np
 import pytest
 
 from rt_keras.analysis import attention_map
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
-from rt_keras.models import (
-    RoutingTransformerBackbone,
-    RoutingTransformerCausalLM,
-    RoutingTransformerCausalLMPreprocessor,
-)
+from rt_keras.models import RoutingTransformerCausalLMPreprocessor
+from tests.models.checks import make_lm
 
 TEXT, ROUTED = "abé abé abé", "Cluster of assignment 'nearest'"
 
 
 @pytest.fixture(scope="module")
 def maps():
-    keras.utils.set_random_seed(0)
     groups = [[LocalHeads(2, 4), RoutingHeads(1, 2, 4)], [FullHeads(2)]]
-    backbone = RoutingTransformerBackbone(258, 2, 12, 12, groups)
     preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer())
-    return attention_map.attention_maps(RoutingTransformerCausalLM(backbone, preprocessor), TEXT)
+    model = make_lm(preprocessor, vocabulary_size=258, hidden_dim=12, head_groups=groups)
+    return attention_map.attention_maps(model, TEXT)
 
 
 @pytest.mark.slow

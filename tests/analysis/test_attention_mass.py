@@ -72,8 +72,5 @@ def test_layers_with_a_window_have_no_masses(small, ids, tmp_path):
     windows = [row for row in found["heads"] if row["window"] is None]
     assert {row["layer"] for row in windows} == {0, 1, 2, 3, 4, 6}
     assert all(row["keys"] <= 5 for row in windows)
-    path = tmp_path / "mass.svg"
-    attention_mass.draw(found, path)
-    assert "<svg" in path.read_text()
     lines = attention_mass.report(found).splitlines()
     assert lines[-1].split()[-1] == "-" and lines[-2].split()[-1] != "-"

@@ -6,27 +6,17 @@ import pytest
 
 from rt_keras.analysis import causality
 from rt_keras.layers import RoutingHeads
-from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
-
-VOCABULARY, LENGTH = 13, 24
+from tests.models.checks import VOCABULARY, make_lm, random_tokens
 
 
 @pytest.fixture(scope="module")
 def sequences():
-    return np.random.default_rng(0).integers(1, VOCABULARY, [2, LENGTH + 1])
-
-
-def make_model(*groups):
-    keras.utils.set_random_seed(0)
-    backbone = RoutingTransformerBackbone(
-        VOCABULARY, num_layers=2, hidden_dim=16, intermediate_dim=16, head_groups=list(groups)
-    )
-    return RoutingTransformerCausalLM(backbone)
+    return random_tokens(2, 25)
 
 
 @pytest.mark.slow
 def test_heads_that_arrange_whole_sequences_do_and_the_seed_decides(sequences):
-    model = make_model(RoutingHeads(2, 3, 4, assignment="balanced"))
+    model = make_lm(head_groups=[RoutingHeads(2, 3, 4, assignment="balanced")])
     figures, again, other = (
         causality.measure(model, sequences, num_positions=6, seed=seed) for seed in (1, 1, 2)
     )

@@ -1,6 +1,5 @@
 import json
 
-import keras
 import numpy as np
 import pytest
 
@@ -8,14 +7,13 @@ from rt_keras.analysis import clusters
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.layers.attention_calls import attention_calls
-from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+from tests.models.checks import make_lm
 
 TOKENIZER = ByteTokenizer()
 
 
 def model_with(*groups):
-    keras.utils.set_random_seed(0)
-    return RoutingTransformerCausalLM(RoutingTransformerBackbone(258, 1, 12, 12, list(groups)))
+    return make_lm(vocabulary_size=258, num_layers=1, head_groups=list(groups))
 
 
 def tokens_of(*texts):

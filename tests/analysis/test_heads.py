@@ -1,7 +1,6 @@
 import collections
 import math
 
-import keras
 import numpy as np
 import pytest
 
@@ -9,19 +8,18 @@ from rt_keras.analysis import heads
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_divergence import head_divergences, pairs_by_kind
-from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerSeq2SeqBackbone
+from rt_keras.models import RoutingTransformerSeq2SeqBackbone
+from tests.models.checks import inputs, make_backbone, random_tokens
 
 ROUTED = "Cluster of assignment 'nearest'"
 
 
 def backbone(*groups):
-    keras.utils.set_random_seed(0)
-    return RoutingTransformerBackbone(20, len(groups), 12, 12, list(groups))
+    return make_backbone(num_layers=len(groups), head_groups=list(groups))
 
 
 def batch(seed, length=10):
-    ids = keras.random.randint([1, length], 2, 20, seed=seed)
-    return {"token_ids": ids, "padding_mask": keras.ops.ones_like(ids)}
+    return inputs(random_tokens(1, length, seed))
 
 
 @pytest.mark.slow
@@ -30,7 +28,7 @@ def test_means_and_deviations_are_over_all_positions_of_all_batches():
     batches = [batch(0, 6), batch(1, 6)]
     figures = heads.measure(model, batches)
     expected = collections.defaultdict(list)
-    for call in (call for inputs in batches for call in attention_calls(model, inputs)):
+    for call in (call for x in batches for call in attention_calls(model, x)):
         for kinds, pairs in pairs_by_kind(call.kinds).items():
             expected[call.name, *kinds] += head_divergences(call, pairs).ravel().tolist()
     assert figures["upper_bound"] == math.log(2)
@@ -53,9 +51,9 @@ def test_a_layer_must_have_two_heads():
 
 
 def test_padding_does_not_count():
-    model, inputs = backbone([LocalHeads(2, 4)]), batch(0)
-    inputs["padding_mask"] = keras.ops.cast(keras.ops.arange(10)[None] < 7, "int32")
-    assert heads.measure(model, [inputs])["divergences"][0]["positions"] == 7
+    batches = [inputs(random_tokens(1, 10), lengths=[7])]
+    found = heads.measure(backbone([LocalHeads(2, 4)]), batches)
+    assert found["divergences"][0]["positions"] == 7
 
 
 def test_the_table_has_a_column_for_each_pair_of_kinds():
@@ -74,19 +72,13 @@ def test_the_table_has_a_column_for_each_pair_of_kinds():
 
 
 def test_encoders_decoders_and_what_lies_between_are_compared():
-    sizes = {"num_encoder_layers": 1, "num_layers": 1, "hidden_dim": 8, "intermediate_dim": 8}
     groups = [LocalHeads(1, 4), FullHeads(1)]
-    model = RoutingTransformerSeq2SeqBackbone(
-        20,
-        encoder_head_groups=groups,
-        head_groups=groups,
-        cross_head_groups=[FullHeads(2)],
-        **sizes,
-    )
-    source, target = batch(0), batch(1, length=7)
-    inputs = {f"encoder_{name}": values for name, values in source.items()}
-    inputs |= {f"decoder_{name}": values for name, values in target.items()}
-    found = heads.measure(model, [inputs])["divergences"]
+    others = {"encoder_head_groups": groups, "cross_head_groups": [FullHeads(2)]}
+    sizes = {"num_encoder_layers": 1, "num_layers": 1, "head_groups": groups, **others}
+    model = make_backbone(RoutingTransformerSeq2SeqBackbone, **sizes)
+    pair = {f"encoder_{name}": values for name, values in batch(0).items()}
+    pair |= {f"decoder_{name}": values for name, values in batch(1, length=7).items()}
+    found = heads.measure(model, [pair])["divergences"]
     layers = [(row["layer"].split("/")[-1], row["kinds"], row["positions"]) for row in found]
     assert layers == [
         ("attention", ["Everything", "Window"], 10),

@@ -42,9 +42,7 @@ def full(folder):
         ("llama", ["--kinds", "nonsense"], "--kinds must be among keras_hub, full, .*: nonsense"),
         ("llama", ["--kinds", "window:keys=3"], "window has the options none. Received: keys"),
         ("llama", ["--kinds", "blocks:keys=3"], "the options .*block_size, .* Received: keys"),
-        ("llama", ["--other", "no_such.txt"], "--other must be a text file. Received: no_such.txt"),
         ("bert", [], "--model must be a language model. Received: .*bert"),
-        ("no_such", [], "model must be an existing folder"),
     ],
 )
 def test_bad_options_are_refused(folder, model, options, message):

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from rt_keras.retrieval import read_index
-from tests.cli.checks import assert_one_line
 
 
 @pytest.mark.slow
@@ -20,5 +19,3 @@ def test_an_index_is_built_once(run, retrieval_folder, tmp_path):
     assert found["bytes"] == sum(path.stat().st_size for path in files)
     assert f"the index {tmp_path / 'index'} has {len(passages)} passages: " in output
     assert run(*command)[:2] == (0, output)
-    status, _, error = run(*command, "--overlap", 4)
-    assert_one_line(status, error, "holds packed data whose overlap is")

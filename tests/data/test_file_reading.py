@@ -48,16 +48,6 @@ def test_a_line_that_is_not_utf8_is_named(path):
         list(read_json_lines(path))
 
 
-def test_the_error_of_a_conversion_names_the_line(path):
-    path.write_bytes(b'\n{"name": "Ann"}\n')
-
-    def convert(values):
-        raise ValueError(f"{values['name']} is unknown")
-
-    with pytest.raises(ValueError, match="people.jsonl, line 2: Ann is unknown"):
-        list(read_json_lines(path, convert))
-
-
 def test_files_are_listed_without_hidden_ones_and_what_is_missing_is_told(tmp_path):
     names = [".git/a.txt", "sub/.b.txt", "sub/c.txt", "skip/d.txt", "a.md"]
     write_texts(tmp_path, dict.fromkeys(names, ""))

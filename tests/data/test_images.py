@@ -73,18 +73,9 @@ def test_training_batches(packed):
         assert (weights == 1).all()
 
 
-def test_evaluation_has_every_value_once():
-    batches = list(evaluation_images(dataset_of(5), 2).as_numpy_iterator())
-    assert [list(inputs) for inputs, _, _ in batches] == [["images"]] * 3
-    targets, weights = (np.concatenate([batch[part] for batch in batches]) for part in (1, 2))
-    assert targets[:, 0, 0, 0].tolist() == [1, 2, 3, 4, 5, 0]
-    assert weights.dtype == "float32" and weights.sum() == 5 * 2 * 3
-    assert not weights[5].any()
+def test_labels_of_an_evaluation_and_labels_that_are_not_there():
     (*_, (inputs, _, _)) = evaluation_images(dataset_of(5), 2, class_conditional=True)
     assert inputs["labels"].numpy().tolist() == [5, 0]
-
-
-def test_labels_that_are_not_there():
     images = dataset_of(2).map(lambda example: {"images": example["images"]})
     with pytest.raises(ValueError, match="class_conditional must be False for images without lab"):
         evaluation_images(images, 1, class_conditional=True)

@@ -72,11 +72,7 @@ def test_a_folder_of_recordings_without_those_that_cannot_be_read(tmp_path):
     message = r"1 recordings are left out, such as test/0.wav \(lasts 0.0 seconds; "
     with pytest.warns(UserWarning, match=message):
         speech = load_speech("speech_folder", "test", folder.parent, tmp_path / "prepared")
-    found = sorted(speech.as_numpy_iterator(), key=lambda example: example["id"])
-    for example, number in zip(found, (1, 2), strict=True):
-        sound = recording(number, 8 * number, "")["sound"]
-        expected = {"id": f"test/{number}.wav", "text": f"text {number}"}
-        assert example == {**{x: y.encode() for x, y in expected.items()}, "sound": sound}
+    assert sorted(texts(speech)) == ["text 1", "text 2"]
 
 
 def test_splits_of_sets_and_other_names():

@@ -41,17 +41,6 @@ def test_samples_out_of_range_are_cut():
     assert found.tolist() == [-(2**15), -(2**15), 2**15 - 1, 2**15 - 1, 0]
 
 
-def test_sounds_of_several_lengths_are_padded():
-    sounds = [RNG.uniform(-1, 1, count).astype("float32") for count in (5, 0, 9)]
-    samples, counts = decode_wavs([*(encode_wav(sound, 16_000) for sound in sounds), b""])
-    assert samples.shape == (4, 9) and samples.dtype == tf.float32
-    assert counts.dtype == tf.int32 and counts.numpy().tolist() == [5, 0, 9, 0]
-    for row, sound in zip(samples.numpy(), sounds):
-        # Half a step of 16 bits.
-        np.testing.assert_allclose(row[: len(sound)], sound, rtol=0, atol=0.5 / 2**15 + 1e-7)
-        assert not np.any(row[len(sound) :])
-
-
 @pytest.mark.parametrize("rate, new", [(8_000, 16_000), (22_050, 16_000), (48_000, 8_000)])
 def test_other_sampling_rates_are_resampled(rate, new):
     (samples,), (count,) = decode_wavs([encode_wav(0.9 * sine(rate), rate)], sampling_rate=new)

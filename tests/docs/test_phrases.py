@@ -11,25 +11,17 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PHRASES = yaml.safe_load(Path(__file__).with_name("phrases.yaml").read_text(encoding="utf-8"))
 FOLDERS = ("rt_keras", "tests", "docs", "configs", "export", "notebooks")
+SUFFIXES = (".py", ".md", ".rst", ".ipynb", ".sh", ".yaml", ".toml", ".in")
 # Quotes and signs of comments, which may be between the lines of a text.
 BETWEEN_WORDS = re.compile(r"[\"'#\s]+")
 
 
 def paths():
     """The files with text, except for the list of phrases."""
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if (
-                path.suffix in (".py", ".md", ".rst", ".ipynb", ".sh")
-                and path.is_file()
-                or path.suffix == ".yaml"
-                and path.name != "phrases.yaml"
-            ):
-                yield path
-    for path in sorted(ROOT.iterdir()):
-        if path.suffix in (".py", ".md", ".toml", ".in"):
+    inside = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*"))]
+    for path in [*inside, *sorted(ROOT.iterdir()), ROOT / ".ci" / "run"]:
+        if (path.suffix in SUFFIXES or path.name == "run") and path.name != "phrases.yaml":
             yield path
-    yield ROOT / ".ci" / "run"
 
 
 def found_in(path):

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import nbclient
 import nbformat
-import numpy as np
 import pytest
 
-from rt_keras.data.wav import encode_wav
 from tests.data.test_idx_images import write_folder
 from tests.models.adapted.llama_folder import write_llama
+from tests.training.tasks.test_ctc import write_tones
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 # Run before the first cell.
@@ -219,22 +218,11 @@ def test_retrieval():
     assert printed.count("What does dedent do, in textwrap?") == 2
 
 
-def write_speech(folder):
-    """Writes tones with names, in a folder for each split."""
-    time = np.arange(8_000) / 16_000
-    for split in ("train", "validation", "test"):
-        (folder / split).mkdir(parents=True)
-        for number, (name, pitch) in enumerate(4 * [("la", 400), ("do", 1200)]):
-            path = folder / split / f"{number}.wav"
-            path.write_bytes(encode_wav(0.3 * np.sin(2 * np.pi * pitch * time), 16_000))
-            path.with_suffix(".txt").write_text(name)
-    return folder
-
-
 @pytest.mark.weekly
 def test_speech(tmp_path):
+    tones, counts = {"la": 400, "do": 1200}, {"train": 8, "validation": 8, "test": 8}
     changes = {
-        '"../my/prompts"': repr(str(write_speech(tmp_path / "prompts"))),
+        '"../my/prompts"': repr(str(write_tones(tmp_path / "prompts", tones, **counts))),
         "steps = 1200": "steps = 8",
         "changes = {\n": 'changes = {\n    "model.num_layers": 1, "schedule.warmup_steps": 2,\n',
         '"model.hidden_dim": 192': '"trainer.jit_compile": False, "model.hidden_dim": 16',

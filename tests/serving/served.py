@@ -2,13 +2,14 @@
 
 import functools
 
-import keras
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from rt_keras import cli, data, models
 from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.serving import export_saved_model
-from tests.models.checks import as_if_trained
+from tests.models.checks import make_lm
 
 MAX_LENGTH = 128
 DEFAULTS = {"max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 0}
@@ -43,18 +44,12 @@ BAD_REQUESTS = [
 
 def make_model(tokenizer=None, **changes):
     """Returns a language model whose random weights are as large as those of a trained one."""
-    keras.utils.set_random_seed(0)
     tokenizer = tokenizer or data.ByteTokenizer()
-    settings = {
-        "vocabulary_size": tokenizer.vocabulary_size(),
-        "num_layers": 1,
-        "hidden_dim": 16,
-        "intermediate_dim": 16,
-        "head_groups": [LocalHeads(1, 8, max_relative_distance=7), RoutingHeads(1, 2, 8)],
-    }
-    backbone = as_if_trained(models.RoutingTransformerBackbone(**{**settings, **changes}))
+    heads = [LocalHeads(1, 8, max_relative_distance=7), RoutingHeads(1, 2, 8)]
+    sizes = {"num_layers": 1, "hidden_dim": 16, "head_groups": heads}
     preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=32)
-    return models.RoutingTransformerCausalLM(backbone, preprocessor)
+    vocabulary_size = tokenizer.vocabulary_size()
+    return make_lm(preprocessor, vocabulary_size=vocabulary_size, **{**sizes, **changes})
 
 
 @functools.cache
@@ -70,6 +65,21 @@ def tensors(signature, inputs):
     if signature.startswith("generate"):
         inputs = {**DEFAULTS, **inputs}
     return {name: tf.constant(value, TYPES.get(name)) for name, value in inputs.items()}
+
+
+def expected_scores(model, ids, start):
+    """The log-probability of each id given the previous ones, from the logits of the model."""
+    before = np.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=start)
+    logits = model({"token_ids": before, "padding_mask": np.ones_like(before)})
+    return tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)
+
+
+def check_refused(signature, cases, **needed):
+    """Asserts that a signature refuses inputs, each with its message, besides those it needs."""
+    for inputs, message in cases:
+        inputs = {name: tf.constant(x) for name, x in {**needed, **inputs}.items()}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            signature(**inputs)
 
 
 class Served:

@@ -17,7 +17,7 @@ from rt_keras.models import chunked_loss
 from rt_keras.models.adapted import graph_generation
 from tests.conftest import made_once
 from tests.models.adapted.llama_folder import MISTRAL, QWEN3, write_llama
-from tests.serving.served import Served, tensors
+from tests.serving.served import Served, expected_scores, tensors
 
 pytestmark = pytest.mark.slow
 
@@ -71,11 +71,8 @@ def test_prompts_of_several_chunks_or_read_by_tokens_get_the_texts_of_the_model(
 
 
 def test_scores_are_those_of_the_logits(adapted, exported, monkeypatch):
-    tokenizer = adapted.preprocessor.tokenizer
     ids = np.random.default_rng(0).integers(1, 250, [2, 20]).astype("int32")
-    before = np.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=tokenizer.start_token_id)
-    logits = adapted({"token_ids": before, "padding_mask": np.ones_like(before)})
-    expected = tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)
+    expected = expected_scores(adapted, ids, adapted.preprocessor.tokenizer.start_token_id)
     monkeypatch.setattr(chunked_loss, "LOGITS_AT_ONCE", 1)
     for score in (serving.scoring_function(adapted), exported.loaded.score):
         found = score(np.pad(ids, [[0, 0], [0, 3]]))["log_probabilities"]
@@ -89,10 +86,7 @@ def test_models_without_a_start_token_are_served(tmp_path):
     expected = [qwen.generate(prompt, max_new_tokens=12) for prompt in PROMPTS[2:]]
     assert served.texts(prompts=PROMPTS[2:], max_new_tokens=12, top_k=1) == expected
     ids = np.random.default_rng(0).integers(1, 250, [2, 20]).astype("int32")
-    end = qwen.preprocessor.tokenizer.end_token_id
-    before = np.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=end)
-    logits = qwen({"token_ids": before, "padding_mask": np.ones_like(before)})
-    expected = tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)
+    expected = expected_scores(qwen, ids, qwen.preprocessor.tokenizer.end_token_id)
     found = served.ask("score", ids=ids)["log_probabilities"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     found = served.ask("score_next", ids=ids, **served.ask("new_state", rows=2))

@@ -8,23 +8,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from rt_keras.serving import export_saved_model, foreign_ops, saved_model, score
-from tests.serving.served import make_model, model
-
-
-@pytest.mark.slow
-def test_signatures_name_what_they_give(served):
-    signatures = served.loaded.signatures
-    names = {name: set(function.structured_outputs) for name, function in signatures.items()}
-    state = {f"state_{number:02d}" for number in range(7)}
-    assert names == {
-        "new_state": state,
-        "score_next": {"log_probabilities", *state},
-        "generate_next": {"continuations", *state},
-        "serving_default": {"log_probabilities"},
-        "score": {"log_probabilities"},
-        "score_text": {"log_probability", "bits_per_byte", "tokens"},
-        "generate": {"texts", "continuations"},
-    }
+from tests.serving.served import expected_scores, make_model, model
 
 
 @pytest.mark.slow
@@ -32,11 +16,7 @@ def test_any_batch_and_length_scores_as_the_model_does_and_padding_not_at_all(se
     rng = np.random.default_rng(0)
     for shape in ((1, 1), (3, 20), (1, 90)):
         ids = rng.integers(2, 258, shape).astype("int32")
-        expected = []
-        for row in ids:
-            before = np.array([[1, *row[:-1]]])
-            logits = model()({"token_ids": before, "padding_mask": np.ones_like(before)})
-            expected.append(tf.gather(tf.nn.log_softmax(logits[0]), row, batch_dims=1))
+        expected = expected_scores(model(), ids, start=1)
         scores = served.ask("score", ids=np.pad(ids, [(0, 0), (0, 7)]))["log_probabilities"]
         np.testing.assert_allclose(scores[:, : shape[1]], expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(scores[:, shape[1] :], 0.0)

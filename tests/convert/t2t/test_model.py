@@ -3,7 +3,6 @@
 import json
 
 import keras
-import numpy as np
 import pytest
 
 from rt_keras import models
@@ -89,16 +88,6 @@ def test_every_published_set_is_a_configuration():
         # Otherwise, Keras would initialize them when it next leaves such a scope.
         keras.utils.clear_session()
         assert (backbone.kind, backbone.hidden_dim) == (model.kind, h["hidden_size"])
-
-
-def test_of_images_with_classes():
-    hparams = {**TINY, "unconditional": False, "hash_items": False}
-    for name in ("embedding_dims", "max_relative_position"):
-        del hparams[name]
-    model = new_t2t_model(hparams, vocabulary_size=256, image_shape=(4, 4, 1), num_classes=3)
-    assert model.backbone.num_classes == 3
-    inputs = {"images": np.zeros([1, 4, 4, 1], "int32"), "labels": np.zeros([1], "int32")}
-    assert model(inputs).shape == (1, 4, 4, 1, 256)
 
 
 @pytest.mark.slow

@@ -50,10 +50,7 @@ def test_its_inputs_are_those_of_the_model(preset, questions):
     experiment = Experiment(config)
     (inputs, _, _) = experiment.task.example_spec(experiment, batch_size=2)
     assert sorted(inputs["question"]) == ["padding_mask", "segment_ids", "token_ids"]
-    assert (inputs["question"]["token_ids"].shape, inputs["passages"]["token_ids"].shape) == (
-        [2, 8],
-        [2, 2, 12],
-    )
+    assert inputs["passages"]["token_ids"].shape == [2, 2, 12]
     model = experiment.make_model()
     assert task_of(model) is task_of_kind("adapted_retriever") and model.question_length == 8
 

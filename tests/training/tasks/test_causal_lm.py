@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.training.config import DataConfig, make_config
+from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
 from rt_keras.training.tasks import task_of_kind
 from tests.training.tasks.checks import assert_batches_are_as_specified
@@ -50,17 +50,20 @@ def packed_folders(settings):
     return sorted(Path(settings["data.data_dir"]).glob("text_folder/texts-*/packed-train-*"))
 
 
-def test_a_split_is_packed_once_for_its_documents_and_vocabulary(
-    folder, tmp_path, word_piece_vocabulary
-):
+@pytest.fixture
+def words(word_piece_vocabulary, tmp_path):
+    """Keys of a configuration with another tokenizer."""
+    (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
+    return {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(tmp_path / "words")}
+
+
+def test_a_split_is_packed_once_for_its_documents_and_vocabulary(folder, words):
     (packed,) = packed_folders(folder)
     assert np.load(packed / "00000.npy").tolist() == [1, *ByteTokenizer()("the fox " * 20).numpy()]
     assert (packed.parent / "1.0.0").is_dir()
     # Neither the length nor the seed matters.
     others = {"data.sequence_length": 64, "trainer.seed": 5}
     assert packed_folders({**folder, **others}) == [packed]
-    (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
-    words = {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(tmp_path / "words")}
     assert len(packed_folders({**folder, **words})) == 2
     Path(folder["data.directory"], "train", "1.txt").write_text("the dog")
     assert len(packed_folders(folder)) == 3
@@ -85,13 +88,8 @@ def test_scores_are_of_bytes_and_words():
     assert scores["perplexity_per_word"] == pytest.approx(403.4288)
 
 
-def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(tmp_path, word_piece_vocabulary):
-    (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
-    (tmp_path / "text" / "test").mkdir(parents=True)
-    (tmp_path / "text" / "test" / "1.txt").write_bytes(b"caf\xe9")
-    settings = {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(tmp_path / "words")}
-    preprocessor = Experiment(make_config(settings)).preprocessor
-    folder, prepared = str(tmp_path / "text"), str(tmp_path / "prepared")
-    data = DataConfig(name="text_folder", directory=folder, data_dir=prepared)
+def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(folder, words):
+    Path(folder["data.directory"], "test", "1.txt").write_bytes(b"caf\xe9")
+    Experiment(make_config(folder)).load_split("test")
     with pytest.raises(ValueError, match="1.txt is not UTF-8 text"):
-        TASK.load_split(data, "test", preprocessor)
+        Experiment(make_config({**folder, **words})).load_split("test")

@@ -1,5 +1,6 @@
 """Speech recognizers, from a configuration to scores."""
 
+import itertools
 import json
 
 import jiwer
@@ -22,18 +23,23 @@ TASK = task_of_kind("ctc")
 POSITIONS = 8
 
 
+def write_tones(folder, tones, **counts):
+    """Writes recordings of texts, each of which is a tone, in a folder for each split."""
+    times = np.arange(POSITIONS * 640) / 16_000
+    for split, count in counts.items():
+        (folder / split).mkdir(parents=True)
+        for number, (text, hertz) in zip(range(count), itertools.cycle(tones.items())):
+            sound = 0.1 * (number + 1) * np.sin(2 * np.pi * hertz * times)
+            (folder / split / f"{number}.wav").write_bytes(encode_wav(sound, 16_000))
+            (folder / split / f"{number}.txt").write_text(text)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     """Keys of a configuration whose recordings are low or high tones."""
     folder = tmp_path_factory.mktemp("tones")
-    times = np.arange(POSITIONS * 640) / 16_000
-    for split, count in (("train", 8), ("validation", 2), ("test", 3)):
-        (folder / split).mkdir()
-        for number in range(count):
-            hertz, text = ((300, "ab"), (2000, "c d"))[number % 2]
-            sound = 0.1 * (number + 1) * np.sin(2 * np.pi * hertz * times)
-            (folder / split / f"{number}.wav").write_bytes(encode_wav(sound, 16_000))
-            (folder / split / f"{number}.txt").write_text(text)
+    write_tones(folder, {"ab": 300, "c d": 2000}, train=8, validation=2, test=3)
     return {
         **TINY,
         "model.kind": "ctc",
