@@ -29,9 +29,11 @@ def test_one_file_is_split_trained_on_resumed_and_scored(run, tiny_settings, tmp
     assert epochs[::2] == ["Epoch 1/2", "Epoch 2/2"]
     assert all(line.startswith("2/2 - ") and "val_nats_per_token" in line for line in epochs[1::2])
     assert trained.startswith("trained for 4 steps in ") and "nats per token" in best
+    log = (folder / "log.csv").read_bytes()
     for resume in ("--resume", "--resume=auto"):
         status, output, error = run(*train, resume)
-        assert status == 0 and "nothing left to train" in output, error
+        assert status == 0 and "nothing left to train" in output and best in output, error
+        assert "trained for" not in output and (folder / "log.csv").read_bytes() == log
     for data in ([], ["--data", file]):
         status, output, error = run("evaluate", "--model", folder, *data)
         assert status == 0 and split in output and "the test split of text_file" in output, error

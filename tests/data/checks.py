@@ -1,5 +1,7 @@
 """Small data sets in the format of TensorFlow Datasets, and the order of training batches."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,6 +16,13 @@ def write_texts(folder, texts):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
     return folder
+
+
+def write_lines(path, *objects):
+    """Writes a file of JSON lines; returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(x)}\n" for x in objects), encoding="utf-8")
+    return path
 
 
 def write_set(name, data_dir, splits):

@@ -1,4 +1,3 @@
-import json
 import os
 import re
 from pathlib import Path
@@ -6,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rt_keras.data import read_documents
+from tests.data.checks import write_lines as write
 from tests.data.checks import write_texts
 
 SEA = {"id": "a/sea.txt", "title": "sea", "text": "The sea is blue.\n"}
@@ -16,11 +16,6 @@ PAGE = {
     "text": ["Sky\n", "It is blue.\n", "Section::::Colors.\n", "Blue"],
     "anchors": [],
 }
-
-
-def write(path, *documents):
-    path.write_text("".join(f"{json.dumps(x)}\n" for x in documents))
-    return path
 
 
 def test_the_files_of_a_folder_are_read_in_order_one_after_another(tmp_path):

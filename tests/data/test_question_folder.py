@@ -1,9 +1,8 @@
-import json
-
 import pytest
 
 from rt_keras.data import Kilt, QuestionFolder
 from tests.data.checks import prepared
+from tests.data.checks import write_lines as write
 
 WHOLE = {
     "question": "Why is the sky blue?",
@@ -13,11 +12,6 @@ WHOLE = {
     "documents": ["sky.txt", "air.txt\tlight.txt"],
 }
 EMPTY = {"answers": [], "passages": [], "negatives": [], "documents": []}
-
-
-def write(path, *lines):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
 
 
 def questions(folder, split="train", cls=QuestionFolder):

@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from rt_keras.data import load_question_answers
 from rt_keras.data.questions import reading_examples, retrieval_pairs
-from tests.data.test_question_folder import EMPTY, KILT_LINES, WHOLE, decoded, write
+from tests.data.checks import write_lines as write
+from tests.data.test_question_folder import EMPTY, KILT_LINES, WHOLE, decoded
 
 LISTS = ("answers", "passages", "negatives", "documents")
 QUESTIONS = [

@@ -27,16 +27,6 @@ def packed(tmp_path):
     return tmp_path / "packed"
 
 
-def test_items_are_cut_into_shards(packed):
-    files = files_of(packed)
-    names = [f"0000{number}.txt" for number in range(5)]
-    assert sorted(files) == [*names, "manifest.json"]
-    assert b"".join(files[name] for name in names) == b"".join(ITEMS)
-    manifest = shards.read_finished(packed, "letters")
-    assert [shard["items"] for shard in manifest["shards"]] == [3, 3, 2, 3, 1]
-    assert [shard["length"] for shard in manifest["shards"]] == [6, 7, 7, 6, 4]
-
-
 @pytest.mark.parametrize("stop", [0, 1, 5, 11])
 def test_an_interruption_loses_one_shard_at_most(packed, tmp_path, stop):
     def items(first):

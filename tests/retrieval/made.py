@@ -1,12 +1,11 @@
 """Small models of retrieval, and documents."""
 
-import json
-
 import keras
 
 from rt_keras import models
 from rt_keras.data import ByteTokenizer
 from rt_keras.layers import LocalHeads
+from tests.data.checks import write_lines
 from tests.models.checks import as_if_trained
 
 # Tokens of a passage that the retriever sees.
@@ -20,8 +19,7 @@ LINES = [{"id": name, "title": name, "text": text} for name, text in TEXTS.items
 
 
 def write_documents(path, lines=LINES):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_lines(path, *lines)
 
 
 def make_retriever(sequence_length=LENGTH + 2, dtype=None, **options):

@@ -5,7 +5,7 @@ import pytest
 from rt_keras.data import load_question_answers
 from rt_keras.data.document_source import text_of
 from rt_keras.retrieval import build_index, question_passages, read_index, retrieve
-from tests.data.test_question_folder import write
+from tests.data.checks import write_lines as write
 from tests.retrieval import made
 
 QUESTIONS = [
@@ -25,7 +25,6 @@ def index(tmp_path_factory):
 @pytest.fixture
 def questions(tmp_path):
     folder = tmp_path / "questions"
-    folder.mkdir()
     for split, lines in (("train", QUESTIONS), ("test", QUESTIONS[:1])):
         write(folder / f"{split}.jsonl", *lines)
     return folder
@@ -75,9 +74,8 @@ def test_a_document_of_many_passages_hides_no_negatives(tmp_path):
     documents = made.write_documents(tmp_path / "documents.jsonl", lines)
     index = read_index(build_index(documents, made.make_retriever(), tmp_path / "index"))
     assert len(index.passages) > 20
-    (tmp_path / "questions").mkdir()
     line = {"question": "the sea is deep", "documents": ["long"]}
-    (tmp_path / "questions" / "train.jsonl").write_text(json.dumps(line))
+    write(tmp_path / "questions" / "train.jsonl", line)
     where = "question_folder", tmp_path / "questions", tmp_path / "found"
     retrieve(index, *where, 0, 1, data_dir=tmp_path / "prepared")
     found = json.loads((tmp_path / "found" / "train.jsonl").read_text())

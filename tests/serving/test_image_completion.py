@@ -40,11 +40,6 @@ def exported(model, tmp_path_factory):
     return by_command(model, tmp_path_factory.mktemp("images"))
 
 
-@pytest.fixture(scope="module")
-def complete(exported):
-    return exported.loaded.complete
-
-
 def check_rows(complete, model, **labels):
     """Asserts that each image is completed as the model completes it alone."""
     images = random_images()
@@ -57,14 +52,14 @@ def check_rows(complete, model, **labels):
         np.testing.assert_array_equal(found[row], model.generate(one, *options)[0])
 
 
-def test_each_row_is_that_of_the_model_alone_with_xla_or_classes(model, complete):
-    check_rows(complete, model)
+def test_each_row_is_that_of_the_model_alone_with_xla_or_classes(model, exported):
+    check_rows(exported.loaded.complete, model)
     labeled = make_model(jit_compile=False, num_classes=5)
     check_rows(completing_function(labeled), labeled, labels=[3, 0, 1])
 
 
-def test_half_of_an_image_is_known_by_default_and_all_images_may_be_none(model, exported, complete):
-    images = random_images()
+def test_half_of_an_image_is_known_by_default_and_all_images_may_be_none(model, exported):
+    images, complete = random_images(), exported.loaded.complete
     found = images_of(complete(files_of(images[:, :2])))
     np.testing.assert_array_equal(found[:, :2], images[:, :2])
     drawn = model.generate({"images": images[:1]}, known_rows=2, seed=0)[0]
@@ -73,7 +68,7 @@ def test_half_of_an_image_is_known_by_default_and_all_images_may_be_none(model, 
     assert (exported.folder / "assets.extra" / "tf_serving_warmup_requests").stat().st_size > 0
 
 
-def test_wrong_requests_are_refused(complete):
+def test_wrong_requests_are_refused(exported):
     cases = [
         ({"known_rows": 5}, "known_rows: it must be from 0 to 4"),
         ({"temperature": -1.0}, "temperature: it must be finite"),
@@ -81,7 +76,7 @@ def test_wrong_requests_are_refused(complete):
         ({"image_bytes": files_of(np.zeros([1, 4, 3, 3], "uint8"))}, "image_bytes: .* 4 wide"),
         ({"image_bytes": files_of(np.zeros([1, 1, 4, 3], "uint8"))}, "known_rows to 4 high"),
     ]
-    check_refused(complete, cases, image_bytes=files_of(random_images(1)))
+    check_refused(exported.loaded.complete, cases, image_bytes=files_of(random_images(1)))
 
 
 def test_models_of_other_images_are_refused(model):
@@ -92,10 +87,10 @@ def test_models_of_other_images_are_refused(model):
 
 
 @pytest.mark.weekly
-def test_the_clients_write_the_image(exported, complete, clients, tmp_path, capsys):
+def test_the_clients_write_the_image(exported, clients, tmp_path, capsys):
     file, name = files_of(random_images(1)), str(tmp_path / "top.png")
     (tmp_path / "top.png").write_bytes(file[0].numpy())
-    expected = complete(file, tf.constant(1), seed=tf.constant(3, tf.int64))
+    expected = exported.loaded.complete(file, tf.constant(1), seed=tf.constant(3, tf.int64))
     with serving(exported.folder) as addresses:
         for client, address in zip(clients, addresses):
             words = ["--server", address, "complete", name, "--output", str(tmp_path / "whole.png")]

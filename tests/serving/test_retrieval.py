@@ -34,11 +34,6 @@ def exported(reader, retrieval_folder, tmp_path_factory):
     return by_command(reader, folder, "--index", retrieval_folder / "index")
 
 
-@pytest.fixture(scope="module")
-def answer(exported):
-    return exported.loaded.answer
-
-
 def expected(reader, index, questions):
     """What `generate` answers to each question alone, of 8 tokens, and the passages."""
     answers, sources = [], []
@@ -50,7 +45,8 @@ def expected(reader, index, questions):
     return answers, sources
 
 
-def test_each_row_is_that_of_the_model_alone(reader, index, answer):
+def test_each_row_is_that_of_the_model_alone(reader, index, exported):
+    answer = exported.loaded.answer
     found = {x: y.numpy() for x, y in answer(tf.constant(QUESTIONS), **GREEDY).items()}
     answers, sources = expected(reader, index, QUESTIONS)
     assert len(set(answers)) > 1
@@ -77,14 +73,14 @@ def test_an_index_may_have_fewer_passages_than_the_reader_reads(reader, index):
     assert found["sources"].shape == found["scores"].shape == [3, 1]
 
 
-def test_wrong_requests_are_refused(answer):
+def test_wrong_requests_are_refused(exported):
     cases = [
         ({"questions": [" "]}, "questions: it must not be empty"),
         ({"questions": ["a" * 17]}, "questions: it must have at most 16 tokens"),
         ({"max_new_tokens": 9}, "max_new_tokens: it must be from 0 to 8"),
         ({"top_p": 0.0}, "top_p: it must be above 0"),
     ]
-    check_refused(answer, cases, questions=["who?"], **GREEDY)
+    check_refused(exported.loaded.answer, cases, questions=["who?"], **GREEDY)
 
 
 def test_embeddings(index, tmp_path):
@@ -106,8 +102,9 @@ def test_what_needs_an_index(reader, index, tmp_path):
 
 
 @pytest.mark.weekly
-def test_clients_print_the_answer_and_its_sources(answer, exported, clients, capsys):
-    expected = answer(tf.constant(QUESTIONS[:1]), **GREEDY)["answers"].numpy()[0].decode()
+def test_clients_print_the_answer_and_its_sources(exported, clients, capsys):
+    found = exported.loaded.answer(tf.constant(QUESTIONS[:1]), **GREEDY)
+    expected = found["answers"].numpy()[0].decode()
     options = ["--max-new-tokens", "8", "--temperature", "1e-6"]
     with serving(exported.folder) as addresses:
         for client, address in zip(clients, addresses):

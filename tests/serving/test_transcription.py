@@ -36,27 +36,22 @@ def exported(model, tmp_path_factory):
     return by_command(model, tmp_path_factory.mktemp("speech"), "--max-length", 250)
 
 
-@pytest.fixture(scope="module")
-def loaded(exported):
-    return exported.loaded
-
-
 def texts(answer):
     return [text.decode() for text in np.array(answer["texts"]).tolist()]
 
 
-def test_each_row_is_that_of_the_model_alone(model, loaded):
+def test_each_row_is_that_of_the_model_alone(model, exported):
     # The last but one is almost as long as a window; the last one is heard in windows.
     files = wavs(1.0, 0.3, 2.5, 0.01, 3.9, 5.0)
     expected = [model.transcribe([file])[0] for file in files]
     assert expected[0] and expected[0] != expected[2]
-    assert texts(loaded.transcribe(tf.constant(files))) == expected
-    assert texts(loaded.transcribe(tf.constant([], tf.string))) == []
-    assert texts(loaded.transcribe(tf.constant([""]))) == [""]
+    assert texts(exported.loaded.transcribe(tf.constant(files))) == expected
+    assert texts(exported.loaded.transcribe(tf.constant([], tf.string))) == []
+    assert texts(exported.loaded.transcribe(tf.constant([""]))) == [""]
 
 
-def test_tokens_have_times(loaded):
-    answer = loaded.transcribe(tf.constant(wavs(1.0, 0.3)))
+def test_tokens_have_times(exported):
+    answer = exported.loaded.transcribe(tf.constant(wavs(1.0, 0.3)))
     answer = {name: np.array(x) for name, x in answer.items()}
     for row, text in enumerate(texts(answer)):
         count = len(text)
@@ -70,30 +65,30 @@ def test_tokens_have_times(loaded):
     np.testing.assert_allclose(first / 0.04, np.round(first / 0.04), atol=1e-3)
 
 
-def test_samples_of_any_rate(model, loaded):
+def test_samples_of_any_rate(model, exported):
     (sound,) = sounds(1.0)
     samples = tf.constant(sound[None], tf.float32)
-    assert texts(loaded.transcribe_samples(samples)) == model.transcribe(sound[None])
-    half = loaded.transcribe_samples(samples, tf.constant(2 * RATE))
+    assert texts(exported.loaded.transcribe_samples(samples)) == model.transcribe(sound[None])
+    half = exported.loaded.transcribe_samples(samples, tf.constant(2 * RATE))
     assert float(np.max(half["seconds"])) < 0.5
 
 
-def test_wrong_sounds_are_refused(loaded):
+def test_wrong_sounds_are_refused(exported):
     long = "sound_bytes: it must last at most 10 seconds.*160000 samples .*192000"
     cases = [
         ({"sound_bytes": [b"words"]}, "sounds_must_be_wav_files_of_16_bits"),
         ({"sound_bytes": wavs(12.0)}, long),
     ]
-    check_refused(loaded.transcribe, cases)
+    check_refused(exported.loaded.transcribe, cases)
     # At which a few samples would fill the memory.
     with pytest.raises(tf.errors.InvalidArgumentError, match="sampling_rate.*at least 1000"):
-        loaded.transcribe_samples(tf.zeros([1, 100]), tf.constant(999))
+        exported.loaded.transcribe_samples(tf.zeros([1, 100]), tf.constant(999))
 
 
 @pytest.mark.weekly
-def test_clients_print_what_is_heard(loaded, exported, clients, tmp_path, capsys):
+def test_clients_print_what_is_heard(exported, clients, tmp_path, capsys):
     (file,) = wavs(5)
-    (expected,) = texts(loaded.transcribe(tf.constant([file])))
+    (expected,) = texts(exported.loaded.transcribe(tf.constant([file])))
     (tmp_path / "chirp.wav").write_bytes(file)
     with serving(exported.folder) as addresses:
         for client, address in zip(clients, addresses):

@@ -37,12 +37,8 @@ def exported(model, tmp_path_factory):
     return exported
 
 
-@pytest.fixture(scope="module")
-def translate(exported):
-    return exported.loaded.translate
-
-
-def test_translations_are_those_of_the_model(model, translate):
+def test_translations_are_those_of_the_model(model, exported):
+    translate = exported.loaded.translate
     # The likeliest ones, and those that XLA draws, as a loaded model does.
     for texts, sampler, jit_compile, parameters in (
         (TEXTS, samplers.TopKSampler(1, seed=3), False, {"top_k": 1}),
@@ -61,10 +57,10 @@ def test_translations_are_those_of_the_model(model, translate):
     assert translate(tf.constant([], tf.string))["translations"].shape == [0]
 
 
-def test_wrong_requests_are_refused(translate):
+def test_wrong_requests_are_refused(exported):
     cases = [
         ({"texts": ["a" * 23]}, "texts: it must have at most 24 tokens"),
         ({"max_new_tokens": 24}, "max_new_tokens: the tokens exceed the limit"),
         ({"temperature": 0.0}, "temperature: "),
     ]
-    check_refused(translate, cases, texts=["a"], max_new_tokens=3)
+    check_refused(exported.loaded.translate, cases, texts=["a"], max_new_tokens=3)

@@ -6,6 +6,7 @@ from rt_keras import data
 from rt_keras.models.programs import make_once
 from rt_keras.training import experiment
 from rt_keras.training.evaluation import evaluate
+from tests.training.tasks.checks import nats_of
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +24,9 @@ def test_every_token_counts_once_given_what_precedes_it_in_its_sequence(model, d
     stream = [1]
     for text in documents.as_numpy_iterator():
         stream += [byte + 2 for byte in text] + [1]
-    nats, length = 0.0, model.preprocessor.sequence_length
-    whole = (len(stream) - 1) // length
-    chunks = [stream[n * length : (n + 1) * length + 1] for n in range(whole)]
-    for rows in (np.array(chunks), np.array([stream[whole * length :]])):
-        inputs = {"token_ids": rows[:, :-1], "padding_mask": np.ones_like(rows[:, :-1])}
-        logits = np.asarray(model(inputs), np.float64)
-        log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        nats -= np.take_along_axis(log_probabilities, rows[:, 1:, None], -1).sum()
+    length = model.preprocessor.sequence_length
+    starts = range(0, len(stream) - 1, length)
+    nats = sum(nats_of(model, stream[start : start + length + 1]).sum() for start in starts)
     for batch_size in (2, 3):
         scores = evaluate(model, documents, batch_size)
         assert scores["tokens"] == len(stream) - 1 == scores["bytes"] + scores["documents"]
@@ -58,21 +54,12 @@ def test_variables_that_are_replaced_are_seen(tiny_run, documents):
     assert after != before and after == pytest.approx(before, rel=0.1)
 
 
-def nats_of_documents(model, documents, count=None):
-    """Computes the mean -ln p of the first tokens of each document, or of all, in one pass."""
-    nats = []
-    for text in documents.as_numpy_iterator():
-        ids = np.array([[1, *(byte + 2 for byte in text), 1]])
-        logits = model({"token_ids": ids[:, :-1], "padding_mask": np.ones_like(ids[:, :-1])})
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids[:, 1:], logits)
-        nats.append(losses[0, :count])
-    return np.mean(np.concatenate(nats))
-
-
 @pytest.mark.slow
 def test_a_recurrent_state_gives_what_one_pass_over_each_document_gives(model, documents):
     scores = evaluate(model, documents, batch_size=1, context="stateful")
-    expected = nats_of_documents(model, documents)
+    streams = [[1, *(byte + 2 for byte in text), 1] for text in documents.as_numpy_iterator()]
+    nats = [nats_of(model, stream) for stream in streams]
+    expected = np.mean(np.concatenate(nats))
     assert scores["tokens"] == scores["bytes"] + 2
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
     ranges = scores["by_position"]
@@ -81,9 +68,8 @@ def test_a_recurrent_state_gives_what_one_pass_over_each_document_gives(model, d
     assert [x["tokens"] for x in ranges[:3]] == [2, 4, 8]
     mean = sum(x["tokens"] * x["bits_per_byte"] for x in ranges) / scores["tokens"]
     np.testing.assert_allclose(mean, scores["bits_per_byte"], rtol=1e-5)
-    first = nats_of_documents(model, documents, count=1)
-    bytes_of_token = scores["bytes"] / scores["tokens"]
-    expected = first / np.log(2) / bytes_of_token
+    first = np.mean([of_document[0] for of_document in nats])
+    expected = first / np.log(2) * scores["tokens"] / scores["bytes"]
     np.testing.assert_allclose(ranges[0]["bits_per_byte"], expected, rtol=1e-5)
 
 

@@ -129,18 +129,6 @@ def test_a_folder_in_use_is_refused(train, tmp_path):
         train()
 
 
-def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys, monkeypatch):
-    log = (tiny_run / "log.csv").read_bytes()
-    monkeypatch.setattr(run, "training_batches", None)
-    figures = run.train(config_lib.make_config(tiny_settings), tiny_run, resume=True)
-    assert figures["best_step"] == 4
-    assert figures["new_steps"] == figures["seconds"] == figures["tokens_per_second"] == 0
-    printed = capsys.readouterr().out
-    assert "nothing left to train" in printed and "trained for" not in printed
-    assert f"best model: {tiny_run / 'model'}, from step 4, with " in printed
-    assert (tiny_run / "log.csv").read_bytes() == log
-
-
 @pytest.mark.slow
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(FloatingPointError) as raised:

@@ -1,6 +1,7 @@
 """Helpers of the tests of tasks."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from rt_keras.training.config import make_config
@@ -41,3 +42,10 @@ def assert_batches_are_as_specified(config):
     batch = next(iter(experiment.training_batches()))
     found = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
     assert found == experiment.task.example_spec(experiment, config.data.batch_size)
+
+
+def nats_of(model, tokens):
+    """-ln p of each token but the first, given those before it, in one pass."""
+    ids = np.asarray(tokens)[None]
+    logits = model({"token_ids": ids[:, :-1], "padding_mask": np.ones_like(ids[:, :-1])})
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(ids[:, 1:], logits).numpy()[0]

@@ -10,7 +10,7 @@ from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import train
 from rt_keras.training.tasks import task_of, task_of_kind
 from tests.models.adapted.llama_folder import write_llama
-from tests.training.tasks.checks import TINY
+from tests.training.tasks.checks import TINY, nats_of
 
 TEXTS = ["the cat and the dog", "a café"]
 
@@ -92,13 +92,6 @@ def test_wrong_settings_are_refused(settings, change, message, tmp_path):
 def test_only_adapted_models_are_accepted(settings, tiny_run, tmp_path):
     with pytest.raises(ValueError, match="holds a RoutingTransformerCausalLM, which is not"):
         train(make_config({**settings, "model.preset": str(tiny_run)}), tmp_path, verbose=0)
-
-
-def nats_of(model, tokens):
-    """-ln p of each token but the first."""
-    ids = np.asarray(tokens)[None]
-    logits = model({"token_ids": ids[:, :-1], "padding_mask": np.ones_like(ids[:, :-1])})
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(ids[:, 1:], logits).numpy()[0]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from rt_keras.training.batches import validation_batches
 from rt_keras.training.config import make_config
 from rt_keras.training.tasks import task_of_kind
 from rt_keras.training.tasks.retriever import rank_scores
-from tests.data.test_question_folder import write
+from tests.data.checks import write_lines as write
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified, new_model
 
 TASK = task_of_kind("retriever")
@@ -18,7 +18,6 @@ TASK = task_of_kind("retriever")
 
 def write_questions(folder):
     """Questions whose passage has their letter; one has no passage, and is left out."""
-    folder.mkdir(exist_ok=True)
     for split, count in (("train", 9), ("validation", 3), ("test", 5)):
         lines = []
         for number in range(count):
