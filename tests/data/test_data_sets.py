@@ -3,7 +3,6 @@ import subprocess
 import sys
 
 import pytest
-import tensorflow_datasets as tfds
 
 from rt_keras.data import data_sets
 from rt_keras.data.data_sets import DataSets
@@ -33,22 +32,6 @@ def test_heavy_packages_are_imported_when_they_are_used():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-class Unreachable(tfds.core.GeneratorBasedBuilder):
-    """A set whose server no longer exists."""
-
-    VERSION = tfds.core.Version("1.0.0")
-
-    def _info(self):
-        features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
-        return tfds.core.DatasetInfo(builder=self, features=features)
-
-    def _split_generators(self, dl_manager):
-        raise AssertionError("no answer from example.org")
-
-    def _generate_examples(self):
-        raise NotImplementedError
-
-
 def write_articles(folder):
     keys = ("article", "abstract", "section_names")
     articles = [dict.fromkeys(keys, f"text {number}") for number in range(10)]
@@ -73,14 +56,20 @@ def test_what_is_prepared_is_read_in_an_order_that_stays(tmp_path):
     assert texts(builder, "train", "[80%:]") == train[8:]
 
 
-def test_a_download_that_fails_and_no_such_set(tmp_path):
+def test_a_download_that_fails_and_no_such_set(tmp_path, monkeypatch):
+    builder = data_sets.downloaded("scientific_papers/arxiv", tmp_path)
+
+    def fail(*_):
+        raise AssertionError("no answer from example.org")
+
+    monkeypatch.setattr(builder, "_split_generators", fail)
     message = (
-        r"unreachable/1.0.0 could not be downloaded and prepared \(AssertionError: no answer from "
-        r"example.org\). .* the folder that holds unreachable/1.0.0"
+        r"arxiv/1.1.1 could not be downloaded and prepared \(AssertionError: no answer from "
+        r"example.org\). .* the folder that holds scientific_papers/arxiv/1.1.1"
     )
     with pytest.raises(OSError, match=message):
-        data_sets.prepare(data_sets.downloaded("unreachable", tmp_path))
-    assert not (tmp_path / "unreachable" / "1.0.0").exists()
+        data_sets.prepare(builder)
+    assert not (tmp_path / "scientific_papers" / "arxiv" / "1.1.1").exists()
     with pytest.raises(ValueError, match="a set of TensorFlow Datasets. .*wmt14_translate/de-xx'"):
         data_sets.downloaded("wmt14_translate/de-xx")
 

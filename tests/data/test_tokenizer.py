@@ -1,7 +1,5 @@
 """Tests of all tokenizers; `tests/convert/t2t` has those of one against a reference."""
 
-import io
-
 import numpy as np
 import pytest
 import sentencepiece
@@ -219,18 +217,6 @@ def test_sentence_pieces_are_those_of_the_package(sentence_piece_model):
     processor = sentencepiece.SentencePieceProcessor(model_proto=sentence_piece_model)
     tokenizer = data.SentencePieceTokenizer(sentence_piece_model)
     assert ids([tokenizer("the lazy dog")]) == [processor.encode("the lazy dog")]
-
-
-def test_a_model_without_padding_needs_another_piece_for_it():
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b a b"] * 9), model_writer=model, vocab_size=7, minloglevel=2
-    )
-    with pytest.raises(ValueError, match=r"pad_token must be one of the 7 .*pad_token='<pad>'"):
-        data.SentencePieceTokenizer(model.getvalue())
-    tokenizer = data.SentencePieceTokenizer(model.getvalue(), pad_token="<s>")
-    assert (tokenizer.pad_token_id, tokenizer.end_token_id) == (1, 2)
-    assert tokenizer.get_config()["pad_token"] == "<s>"
 
 
 def test_a_broken_file_of_a_model_is_named(sentence_piece_model, tmp_path):
