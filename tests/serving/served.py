@@ -68,7 +68,7 @@ def tensors(signature, inputs):
 
 
 def expected_scores(model, ids, start):
-    """The log-probability of each id given the previous ones, from the logits of the model."""
+    """The log-probability of each id given the previous ids, from the logits of the model."""
     before = np.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=start)
     logits = model({"token_ids": before, "padding_mask": np.ones_like(before)})
     return tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)

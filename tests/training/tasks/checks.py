@@ -45,7 +45,7 @@ def assert_batches_are_as_specified(config):
 
 
 def nats_of(model, tokens):
-    """-ln p of each token but the first, given those before it, in one pass."""
+    """-ln p of each token but the first, given the previous tokens, in one pass."""
     ids = np.asarray(tokens)[None]
     logits = model({"token_ids": ids[:, :-1], "padding_mask": np.ones_like(ids[:, :-1])})
     return tf.nn.sparse_softmax_cross_entropy_with_logits(ids[:, 1:], logits).numpy()[0]
