@@ -1,6 +1,5 @@
 """Registration of commands, and options that several commands share."""
 
-import dataclasses
 import importlib
 from pathlib import Path
 
@@ -69,29 +68,6 @@ def add_data(parser, default):
         f"files or text pairs (default: {default})"
     )
     add_options(parser, {"--data NAME|PATH": meaning})
-
-
-def with_data(config, args):
-    """Returns a configuration with the data of `--data`, if given.
-
-    Args:
-        config: an `ExperimentConfig`, with the keys of `--set`.
-        args: namespace of the options.
-
-    Raises:
-        ValueError: if `--set` names data too.
-    """
-    from rt_keras.training.experiment import Experiment
-
-    if args.data is None:
-        return config
-    names = ("data.name", "data.directory")
-    twice = [text for text in args.set if text.partition("=")[0].strip() in names]
-    if twice:
-        raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
-    data = Experiment(config).task.data_named(args.data, config.data.name)
-    data = dataclasses.replace(config.data, **{"directory": None, **data})
-    return dataclasses.replace(config, data=data)
 
 
 def add_examples(parser):

@@ -3,6 +3,7 @@
 example: rt-keras train --config books --data my/book.txt --output runs/book
 """
 
+import dataclasses
 from pathlib import Path
 
 from rt_keras.cli import options
@@ -40,5 +41,20 @@ def main(args):
         raise ValueError(
             "--config is missing, such as --config books; `rt-keras configs` lists published ones"
         )
-    config = options.with_data(config_lib.load_config(name, args.set), args)
+    config = config_lib.load_config(name, args.set)
+    if args.data is not None:
+        config = _with_data(config, args)
     return run.train(config, args.output, args.resume, args.overwrite)
+
+
+def _with_data(config, args):
+    """Returns a configuration with the data of `--data`."""
+    from rt_keras.training.experiment import Experiment
+
+    names = ("data.name", "data.directory")
+    twice = [text for text in args.set if text.partition("=")[0].strip() in names]
+    if twice:
+        raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
+    data = Experiment(config).task.data_named(args.data, config.data.name)
+    data = dataclasses.replace(config.data, **{"directory": None, **data})
+    return dataclasses.replace(config, data=data)

@@ -6,6 +6,7 @@ The sections are dataclasses. The declaration of each key validates its value; s
 
 import copy
 import dataclasses
+import re
 
 import yaml
 
@@ -311,7 +312,12 @@ def _make_config(layers):
         places = {key: place for key, place in places.items() if not key.startswith(replaced)}
         places |= places_of_layer
     config.model.places = places
-    check_together(Experiment(config))
+    try:
+        check_together(Experiment(config))
+    except ValueError as error:
+        # Messages begin with the key.
+        key = re.match(r"[\w.]*", str(error))[0]
+        raise ValueError(f"{place_of(key, places)}{error}") from error
     return config
 
 

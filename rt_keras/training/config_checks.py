@@ -5,7 +5,7 @@ import re
 import tensorflow as tf
 
 from rt_keras import layers
-from rt_keras.training.config_fields import changed_values, keys_of, place_of
+from rt_keras.training.config_fields import changed_values, keys_of
 from rt_keras.training.config_files import nearest
 
 # Keys that hyperparameters of the paper authors' code leave open, and those that a model of
@@ -34,7 +34,7 @@ def check_together(experiment):
     for key, value in changed_values(experiment.config).items():
         reason = _why_unused(keys[key], model, task)
         if reason:
-            raise ValueError(f"{place_of(key, model.places)}{key} is {value!r}, but {reason}")
+            raise ValueError(f"{key} is {value!r}, but {reason}")
     if data.name not in task.data_sets:
         raise ValueError(
             f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_sets.words}"

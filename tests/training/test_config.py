@@ -120,6 +120,7 @@ def test_defaults_are_those_of_the_blocks():
         ("trainer.steps", "section.key=value"),
         ("=3", "override '=3' must have the form section.key=value"),
         ("trainer.steps=[1", "'trainer.steps=\\[1' is not valid YAML"),
+        ("trainer.steps=1300", r"line 30: trainer.validation_every is 400; it must divide"),
         ("trainer.steps=1.5", r"--set trainer.steps=1.5: trainer.steps is 1.5 \(float\); it must"),
         (
             "model.local_routing.num_heads=3",
