@@ -273,8 +273,8 @@ def load_config(name, overrides=()):
     """
     layers = config_files.read_config(config_files.find_config(name))
     for text in overrides:
-        pairs = list(config_files.flatten(dict([config_files.parse_assignment(text)])))
-        layers.append((pairs, {key: f"--set {text}" for key, _ in pairs}))
+        values = config_files.flatten(dict([config_files.parse_assignment(text)]))
+        layers.append((values, dict.fromkeys(values, f"--set {text}")))
     return _make_config(layers)
 
 
@@ -297,10 +297,10 @@ def make_config(values):
 
 
 def _make_config(layers):
-    """Creates a configuration from pairs of keys and values and the places that set them."""
+    """Creates a configuration from pairs of values by their keys and the places that set them."""
     config, places = ExperimentConfig(), {}
-    for pairs, places_of_layer in layers:
-        for key, value in pairs:
+    for values, places_of_layer in layers:
+        for key, value in values.items():
             try:
                 refuse_old_heads(key)
                 # A copy, since a later key may change an option in a list.

@@ -73,40 +73,40 @@ def read_config(path, bases=()):
         bases: tuple of the files that build on this one. Defaults to `()`.
 
     Returns:
-        A list, with the configuration without a base first and `path` last, of two values for each
-        file: a list of pairs of a key, such as "model.hidden_dim", and a value, which is not
-        validated; and a dictionary from keys, also of entries in lists, to the places that set
-        them, such as "configs/books.yaml, line 4".
+        A list, with the configuration without a base first and `path` last, of two dictionaries for
+        each file: from keys, such as "model.hidden_dim", to values, which are not validated; and
+        from keys, also of entries in lists, to the places that set them, such as
+        "configs/books.yaml, line 4".
 
     Raises:
         FileNotFoundError: if the file of a base does not exist.
         ValueError: if a file is not a YAML mapping, is empty, holds a key twice, or builds on
             itself.
 
-    >>> ((pairs, places),) = read_config(find_config("quickstart"))
-    >>> dict(pairs)["data.name"], places["data.name"].partition(".yaml")[2]
+    >>> ((values, places),) = read_config(find_config("quickstart"))
+    >>> values["data.name"], places["data.name"].partition(".yaml")[2]
     ('python_source', ', line 26')
     """
     if path.resolve() in bases:
         names = " builds on ".join(file.stem for file in (*bases, path))
         raise ValueError(f"{path}: a configuration cannot build on itself: {names}")
-    pairs, places = _read(path)
-    base = dict(pairs).get("base")
+    values, places = _read(path)
+    base = values.pop("base", None)
     if base is None:
-        return [(pairs, places)]
+        return [(values, places)]
     if not isinstance(base, str):
         raise ValueError(f"{path}: base must be the name or path of a configuration, not {base!r}")
     layers = read_config(find_config(base, path.parent), (*bases, path.resolve()))
-    return [*layers, ([pair for pair in pairs if pair[0] != "base"], places)]
+    return [*layers, (values, places)]
 
 
 def _read(path):
-    """Returns the keys and values in a YAML file, and the places of its keys."""
+    """Returns the values in a YAML file by their keys, and the places of its keys."""
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         places = {key: f"{shown}, line {line}" for key, line in _lines(node)}
-        pairs = list(flatten(_Loader("").construct_document(node))) if node else []
+        values = flatten(_Loader("").construct_document(node)) if node else {}
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a YAML file: it is not UTF-8 text") from None
     except yaml.YAMLError as error:
@@ -114,9 +114,9 @@ def _read(path):
     except (RecursionError, AttributeError):
         problem = "it must hold sections with keys, and no anchor that refers to itself"
         raise ValueError(f"{path} is not a configuration: {problem}") from None
-    if not pairs:
+    if not values:
         raise ValueError(f"{path} is empty; it must hold sections with keys")
-    return pairs, places
+    return values, places
 
 
 class _Loader(yaml.SafeLoader):
@@ -160,16 +160,18 @@ def _lines(node, outer=""):
 
 
 def flatten(sections, outer=""):
-    """Yields dotted keys and values of nested sections. Lists, and their entries, are values.
+    """Returns the values of nested sections by dotted keys. Lists, and their entries, are values.
 
-    >>> dict(flatten({"model": {"image": {"height": 2}, "heads": [{"class": "LocalHeads"}]}}))
+    >>> flatten({"model": {"image": {"height": 2}, "heads": [{"class": "LocalHeads"}]}})
     {'model.image.height': 2, 'model.heads': [{'class': 'LocalHeads'}]}
     """
+    values = {}
     for name, value in sections.items():
         if isinstance(value, dict) and "class" not in value:
-            yield from flatten(value, f"{outer}{name}.")
+            values |= flatten(value, f"{outer}{name}.")
         else:
-            yield f"{outer}{name}", value
+            values[f"{outer}{name}"] = value
+    return values
 
 
 def parse_assignment(text):

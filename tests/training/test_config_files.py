@@ -42,8 +42,7 @@ def test_a_file_that_is_no_configuration_is_named(content, message, tmp_path):
 def test_a_key_of_a_merged_mapping_may_be_given_again(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: &m {num_layers: 2, rate: 1e-3}\ntrainer: {<<: *m, num_layers: 4}\n")
-    ((pairs, _),) = config_files.read_config(path)
-    values = dict(pairs)
+    ((values, _),) = config_files.read_config(path)
     assert (values["trainer.num_layers"], values["trainer.rate"]) == (4, 1e-3)
 
 
