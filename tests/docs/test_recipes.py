@@ -12,6 +12,7 @@ import pytest
 
 from rt_keras.data import SentencePieceTokenizer
 from rt_keras.data.text_folder import SPLITS, split_of
+from tests.data.checks import write_texts as write
 
 RECIPES = Path(__file__).parents[2] / "docs" / "benchmarks" / "recipes"
 
@@ -23,18 +24,12 @@ def run(monkeypatch, tmp_path):
     monkeypatch.setenv("SHARE", str(tmp_path / "share"))
 
     def run_recipe(name, *words):
+        for program in tmp_path.glob("bin/*"):
+            program.chmod(0o755)
         monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
         runpy.run_path(RECIPES / f"{name}.py", run_name="__main__")
 
     return run_recipe
-
-
-def write(folder, files):
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        content = content.encode() if isinstance(content, str) else content
-        (folder / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-        (folder / name).chmod(0o755)
 
 
 # Prints what it reads as a manual page: a title, bold text, and a date below.
@@ -42,7 +37,8 @@ MANDOC = "#!/bin/sh\necho 'title(1)'\nsed 's/bold/b\\x08bo\\x08ol\\x08ld\\x08d/'
 
 
 def test_manual_pages_in_both_languages_become_text(run, tmp_path):
-    pages = {"en/man1/a.1.gz": "a bold\ntext\n", "en/man3/alone.3": "x\n", "de/man1/a.1": "a\nb\n"}
+    bold = gzip.compress(b"a bold\ntext\n")
+    pages = {"en/man1/a.1.gz": bold, "en/man3/alone.3": "x\n", "de/man1/a.1": "a\nb\n"}
     # It includes another page.
     pages |= {f"{side}/man1/b.1": ".so man1/a.1\n" for side in ("en", "de")}
     write(tmp_path, {**pages, "bin/mandoc": MANDOC})
@@ -53,7 +49,7 @@ def test_manual_pages_in_both_languages_become_text(run, tmp_path):
 
 
 DIALOGUE = 'dialogId("m-hlava", "font", "What?")\ndialogStr("Co je  to?")\n'
-PROMPTS = "; comment\ndigits/1:one\nbeep: [a beep]\n"
+PROMPTS = gzip.compress(b"; comment\ndigits/1:one\nbeep: [a beep]\n")
 # It speaks as espeak-ng does, in silence.
 ESPEAK = '#!/bin/sh\necho "$2 $6" > "$4"\n'
 GAME, SOUNDS = "share/games/fillets-ng", "share/asterisk/sounds/en_US_f_Allison"

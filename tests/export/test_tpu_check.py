@@ -10,11 +10,10 @@ import tensorflow as tf
 
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
-from tests.training.tasks import checks
+from tests.training.tasks.checks import TINY_MODEL
 
 SCRIPT = Path(__file__).parents[2] / "export" / "tpu_check.py"
-TINY = {name: value for name, value in checks.TINY.items() if name.startswith("model.")}
-TINY |= {"model.vocabulary_size": 32, "data.sequence_length": 16}
+TINY = {**TINY_MODEL, "model.vocabulary_size": 32, "data.sequence_length": 16}
 
 
 def test_the_step_has_static_shapes_and_traces():

@@ -95,6 +95,3 @@ def test_clients_print_what_is_heard(exported, clients, tmp_path, capsys):
             words = ["--server", address, "transcribe", str(tmp_path / "chirp.wav")]
             assert client.main(words) == 0
             assert f"texts: {expected}\n" in capsys.readouterr().out
-            words[-1] = __file__
-            assert client.main(words) == 1
-            assert "wav_files_of_16_bits" in capsys.readouterr().err

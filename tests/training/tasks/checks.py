@@ -7,7 +7,7 @@ import tensorflow as tf
 from rt_keras.training.config import make_config
 from rt_keras.training.experiment import Experiment
 
-TINY = {
+TINY_MODEL = {
     "model.hidden_dim": 16,
     "model.num_layers": 1,
     "model.intermediate_dim": 16,
@@ -15,6 +15,8 @@ TINY = {
         {"class": "RoutingHeads", "num_heads": 1, "num_clusters": 2, "window_size": 8},
         {"class": "LocalHeads", "num_heads": 1, "block_size": 8},
     ],
+}
+TINY_RUN = {
     "data.batch_size": 2,
     "optimizer.learning_rate": 1e-2,
     "schedule.name": "constant",
@@ -24,6 +26,7 @@ TINY = {
     "trainer.validation_batches": 2,
     "trainer.jit_compile": False,
 }
+TINY = TINY_MODEL | TINY_RUN
 
 
 def new_model(settings):

@@ -10,7 +10,7 @@ from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.run import train
 from rt_keras.training.tasks import task_of, task_of_kind
 from tests.models.adapted.llama_folder import write_llama
-from tests.training.tasks.checks import TINY, nats_of
+from tests.training.tasks.checks import TINY_RUN, nats_of
 
 TEXTS = ["the cat and the dog", "a café"]
 
@@ -35,7 +35,7 @@ def settings(preset, tmp_path_factory):
     text = "the cat and the dog sat on the mat, and then the end of it. " * 60
     (folder / "tale.txt").write_text(text)
     return {
-        **{name: x for name, x in TINY.items() if not name.startswith("model.")},
+        **TINY_RUN,
         "model.kind": "adapted_causal_lm",
         "model.preset": str(preset),
         "model.lora_rank": 2,

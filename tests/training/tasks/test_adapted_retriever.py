@@ -10,7 +10,7 @@ from rt_keras.training.experiment import Experiment, load_model
 from rt_keras.training.tasks import task_of, task_of_kind
 from tests.models.adapted.llama_folder import write_llama
 from tests.models.adapted.sentence_folder import write_embedder
-from tests.training.tasks.checks import assert_batches_are_as_specified
+from tests.training.tasks.checks import TINY_RUN, assert_batches_are_as_specified
 from tests.training.tasks.test_retriever import write_questions
 
 
@@ -29,6 +29,7 @@ def questions(tmp_path_factory):
 
 def settings(preset, questions, **more):
     return {
+        **TINY_RUN,
         "model.kind": "adapted_retriever",
         "model.preset": str(preset),
         "data.name": "question_folder",
@@ -37,8 +38,6 @@ def settings(preset, questions, **more):
         "data.sequence_length": 12,
         "data.question_length": 8,
         "data.num_negatives": 1,
-        "data.batch_size": 2,
-        "trainer.jit_compile": False,
         **more,
     }
 
@@ -65,7 +64,7 @@ def test_a_language_model_is_no_retriever(questions, tmp_path):
 @pytest.mark.slow
 def test_trained_and_evaluated_on_the_command_line(preset, questions, tmp_path, capsys):
     keys = settings(preset, questions, **{"model.lora_rank": 2, "model.temperature": 0.1})
-    keys |= {"schedule.warmup_steps": 0, "trainer.steps": 2, "trainer.validation_every": 2}
+    keys |= {"trainer.steps": 2, "trainer.validation_every": 2}
     sets = [word for x, y in keys.items() for word in ("--set", f"{x}={json.dumps(y)}")]
     output = tmp_path / "run"
     words = ["train", "--config", "finetune_retriever", *sets, "--output", str(output)]
