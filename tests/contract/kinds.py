@@ -28,6 +28,7 @@ VALUES = {
     "eviction": ["random", "least_attended", "merged"],
     "relative_positions": ["sinusoidal"],
     "routed_key": ["key"],
+    "block_size": [1, 2, 3],
     GROUPED: [1],
     "grid": [(2, 2)],
     "key_block_size": [3, SIZE],
@@ -81,7 +82,7 @@ def ContentBlocksHeads(
     memory_length=None,
     **kwargs,
 ):
-    """A window, the first tokens, and some of the blocks of 2 similar keys."""
+    """A window, the first tokens, and some of the blocks of similar or neighboring keys."""
     window = key_sets.Window(8, look_back, max_relative_distance=max_relative_distance)
     blocks = key_sets.SelectedBlocks(
         block_size,
@@ -94,14 +95,6 @@ def ContentBlocksHeads(
     )
     sets = [window, key_sets.FirstTokens(num_first_tokens), blocks]
     return Union(num_heads, sets, **kwargs)
-
-
-def NeighbourBlocksHeads(
-    num_heads, block_size, num_blocks, num_first_tokens, look_back=1, num_nodes=None, **kwargs
-):
-    """A window, the first tokens, and some of the blocks of neighboring keys in the best node."""
-    options = {"look_back": look_back, "num_nodes": num_nodes, "by_content": False, **kwargs}
-    return ContentBlocksHeads(num_heads, block_size, num_blocks, num_first_tokens, **options)
 
 
 def RecentBlocksHeads(num_heads, block_size, num_first_tokens, look_back=1, **kwargs):
@@ -146,14 +139,12 @@ UNIONS = (
     ComposedHeads,
     PersistentKeysHeads,
     ContentBlocksHeads,
-    NeighbourBlocksHeads,
     RecentBlocksHeads,
     RoutedBlocksHeads,
 )
 # Sizes of a kind's own: of what its window has left there is more than a query reads.
 SIZES = {
-    "ContentBlocksHeads": {"block_size": 2, "look_back": 0},
-    "NeighbourBlocksHeads": {"block_size": 1, "num_nodes": 1, "look_back": 0},
+    "ContentBlocksHeads": {"block_size": 1, "look_back": 0},
     "RecentBlocksHeads": {"block_size": 2, "look_back": 0},
     "RoutedBlocksHeads": {"block_size": 1, "look_back": 0},
 }
@@ -171,7 +162,6 @@ def layers():
 # The names of all kinds, as parameters of tests; those that take seconds are slow.
 SLOW = (
     "ContentBlocksHeads",
-    "NeighbourBlocksHeads",
     "RecentBlocksHeads",
     "RoutedBlocksHeads",
     "RoutingMemoryHeads",

@@ -222,7 +222,7 @@ def routing_memory(group, query, key, value, options):
 
 def causal_clustered(group, query, key, value, options):
     learnt = learnt_by_clusters(group)
-    options = without(options, "causal")
+    options = {name: x for name, x in options.items() if name != "causal"}
     return naive_causal_clustered_attention(
         query, key, value, **learnt, block_size=option(group, "block_size"), **options
     )
@@ -253,10 +253,6 @@ def gated_delta(group, query, key, value, options):
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
-
-
-def without(options, *names):
-    return {name: x for name, x in options.items() if name not in names}
 
 
 LOOPS = {

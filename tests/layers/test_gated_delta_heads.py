@@ -90,27 +90,18 @@ def test_groups_without_gates_are_beside_those_with_them():
 
 def test_a_rotary_embedding_does_not_rotate_them():
     x = checks.random(2, 11, 6, dtype="float64")
-    layers = [
-        attention(
-            LocalHeads(2, 4, dtype="float64"),
-            GatedDeltaHeads(2, 4, dtype="float64"),
-            num_key_value_heads=2,
-            rotary_embedding=rotary,
-        )
-        for rotary in (None, keras_hub.layers.RotaryEmbedding(dtype="float64"))
-    ]
-    seen = []
-    for layer in layers:
-        with observe_attention(layer) as calls:
-            layer(x, x, use_causal_mask=True)
-        seen.append([arguments for _, arguments, _ in calls[0].groups])
-    (plain, delta), (rotated, unrotated) = seen
-    for a, b in zip(delta, unrotated):
-        np.testing.assert_array_equal(a, b)
-    assert checks.largest_difference(plain[0], rotated[0]) > 1e-2
-    assert checks.largest_difference(plain[2], rotated[2]) > 1e-2
-    expected = layers[1](x, x, use_causal_mask=True)
-    np.testing.assert_allclose(checks.decode(layers[1], x, 8), expected, rtol=0, atol=1e-6)
+    groups = LocalHeads(2, 4, dtype="float64"), GatedDeltaHeads(2, 4, dtype="float64")
+    rotary = keras_hub.layers.RotaryEmbedding(dtype="float64")
+    layer = attention(*groups, num_key_value_heads=2, rotary_embedding=rotary)
+    with observe_attention(layer) as calls:
+        expected = layer(x, x, use_causal_mask=True)
+    local, delta = (arguments for _, arguments, _ in calls[0].groups)
+    # Queries and keys of the first group and of the second.
+    for index, dense in ((0, layer.query_dense), (2, layer.key_dense)):
+        rotated, plain = np.split(heads(x, dense, 2 * local[index].shape[1]), 2, axis=1)
+        np.testing.assert_allclose(delta[index], plain, rtol=0, atol=1e-12)
+        assert checks.largest_difference(local[index], rotated) > 1e-2
+    np.testing.assert_allclose(checks.decode(layer, x, 8), expected, rtol=0, atol=1e-6)
 
 
 def test_bad_arguments():

@@ -1,7 +1,7 @@
 import pytest
 
-from rt_keras import layers
 from rt_keras.layers.head_options import positive_int
+from tests.contract.kinds import layers, required
 
 
 @pytest.mark.parametrize("value", [0, 2.0, "3", True])
@@ -11,24 +11,6 @@ def test_positive_int(value):
         ValueError, match=f"size must be a positive integer. Received: size={value!r}"
     ):
         positive_int("size", value)
-
-
-ARGUMENTS = {
-    "FullHeads": {},
-    "LocalHeads": {"block_size": 4},
-    "StridedHeads": {"stride": 3},
-    "LSHHeads": {"num_buckets": 4, "block_size": 3},
-    "ClusteredHeads": {},
-    "CausalClusteredHeads": {"num_clusters": 3},
-    "RoutingHeads": {"num_clusters": 3, "window_size": 4},
-    "LocalRoutingHeads": {"block_size": 4, "num_clusters": 3, "window_size": 4},
-    "RoutingMemoryHeads": {
-        "block_size": 4,
-        "num_clusters": 2,
-        "window_size": 3,
-        "memory_length": 8,
-    },
-}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +37,7 @@ ARGUMENTS = {
         ("LSHHeads", {"num_buckets": 5}, "num_buckets must be even. Received: num_buckets=5"),
         ("LSHHeads", {"num_rounds": 0}, "a positive integer. Received: num_rounds=0"),
         ("ClusteredHeads", {"top_k": 1.5}, "a positive integer. Received: top_k=1.5"),
-        ("RoutingHeads", {"num_probes": 4}, "at most num_clusters .* num_probes=4, num_clusters=3"),
+        ("RoutingHeads", {"num_probes": 5}, "at most num_clusters .* num_probes=5, num_clusters=4"),
         ("RoutingHeads", {"num_probes": 2, "assignment": "balanced"}, "and 1 with 'balanced'"),
         ("LocalRoutingHeads", {"routed_key": "value"}, "one of .* Received: routed_key='value'"),
         (
@@ -69,4 +51,4 @@ ARGUMENTS = {
 )
 def test_bad_arguments(kind, options, message):
     with pytest.raises(ValueError, match=message):
-        getattr(layers, kind)(**{"num_heads": 2, **ARGUMENTS[kind], **options})
+        layers()[kind](**{**required(layers()[kind]), **options})

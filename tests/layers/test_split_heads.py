@@ -83,13 +83,6 @@ def grouped(groups, num_key_value_heads, **options):
     return MultiHeadAttention(groups, 4, **options)
 
 
-def seen_by_groups(layer, *inputs, **options):
-    """Returns the groups of a layer with their vectors and options in a call, and its output."""
-    with observe_attention(layer) as calls:
-        output = layer(*inputs, **options)
-    return calls[0].groups, output
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_equation_of_rotary_positions_and_grouped_queries(causal):
     x, mask = checks.random(2, 8, 6, dtype="float64"), checks.padding(2, 8)
@@ -99,7 +92,8 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
     for weight in layer.trainable_variables:
         weight.assign(checks.random(*weight.shape, seed=3))
     masks = {"query_mask": mask, "value_mask": mask}
-    seen, found = seen_by_groups(layer, x, x, **masks, use_causal_mask=causal)
+    with observe_attention(layer) as calls:
+        found = layer(x, x, **masks, use_causal_mask=causal)
 
     def heads(role, count):
         dense = getattr(layer, f"{role}_dense")
@@ -108,7 +102,7 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
 
     query, key, value = rotated(heads("query", 10)), rotated(heads("key", 5)), heads("value", 5)
     first, outputs = 0, []
-    for group, (of_query, of_value, of_key), options in seen:
+    for group, (of_query, of_value, of_key), options in calls[0].groups:
         end = first + group.num_heads
         shared = slice(first // 2, end // 2)
         # KerasHub computes the angles in float32.

@@ -22,6 +22,7 @@ from rt_keras.ops.strided import naive_strided_attention
 from tests.ops import checks
 
 SMALL = st.integers(1, 12)
+MASKS = st.sampled_from([None, "left", "right", "scattered", "a whole row"])
 SEEDS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], "int32")
 
 
@@ -59,10 +60,6 @@ class Case(typing.NamedTuple):
 CONTENT_BLOCKS = "rt_keras.ops.content_blocks"
 
 
-def mask_kinds():
-    return st.sampled_from([None, "left", "right", "scattered", "a whole row"])
-
-
 def draw_case(draw, case):
     """Draws inputs and options from the whole space of an op."""
     given = {"length": draw(st.integers(1, 20)), "seed": draw(st.integers(0, 999))}
@@ -83,7 +80,7 @@ def draw_case(draw, case):
     options |= case.of_inputs(inputs)
     for name, of in (("query_mask", "query"), ("key_mask", "value")):
         length = inputs[of].shape[2]
-        options[name] = checks.mask(draw(mask_kinds()), length, seed=draw(st.integers(0, 9)))
+        options[name] = checks.mask(draw(MASKS), length, seed=draw(st.integers(0, 9)))
     if draw(st.booleans()) and inputs["query"].shape[2] == inputs["value"].shape[2]:
         options["key_mask"] = options["query_mask"]
     return inputs, options

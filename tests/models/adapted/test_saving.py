@@ -22,23 +22,20 @@ def inputs_of(task):
     return task.preprocessor.generate_preprocess([TEXT, "the"], sequence_length=32)
 
 
-def check_same(loaded, expected):
-    assert type(loaded) is type(expected)
-    assert repr(loaded.adaptation) == repr(expected.adaptation)
-    assert loaded.backbone.trained_length == expected.backbone.trained_length
-    assert loaded.preprocessor.sequence_length == expected.preprocessor.sequence_length
-    for found, wanted in zip(inputs_of(loaded).values(), inputs_of(expected).values()):
-        np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(loaded(inputs_of(loaded)), expected(inputs_of(expected)))
-
-
 def test_preprocessors_that_are_set_later_are_saved_whole(tmp_path):
     folder = write_llama(tmp_path / "llama")
     original = keras_hub.models.CausalLM.from_preset(str(folder))
     task = rt_keras.adapt(original, [FullHeads(4)])
     task.preprocessor = original.preprocessor
     task.save(tmp_path / "model.keras")
-    check_same(keras.saving.load_model(tmp_path / "model.keras"), task)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(task) and repr(loaded.adaptation) == repr(task.adaptation)
+    assert loaded.backbone.trained_length == task.backbone.trained_length
+    assert loaded.preprocessor.sequence_length == task.preprocessor.sequence_length
+    inputs, expected = inputs_of(loaded), inputs_of(task)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(inputs[name], values)
+    np.testing.assert_array_equal(loaded(inputs), task(expected))
     assert type(original.preprocessor.tokenizer) is keras_hub.tokenizers.Llama3Tokenizer
 
 

@@ -41,17 +41,13 @@ def places_in(shape, block_shape):
     return found
 
 
-def places(order):
-    return places_in(SHAPE, ORDERS[order])
-
-
 def reference(layer, images, order, labels=None):
-    channels = SHAPE[2]
+    channels, places = SHAPE[2], places_in(SHAPE, ORDERS[order])
     table = np.asarray(layer.channel_embedding.embeddings)
-    output = np.zeros([len(images), len(places(order)), WIDTH])
+    output = np.zeros([len(images), len(places), WIDTH])
     for i, image in enumerate(images):
         before = 0
-        for t, (row, column, channel) in enumerate(places(order)):
+        for t, (row, column, channel) in enumerate(places):
             x = np.sqrt(WIDTH) * table[channel * VALUES + before]
             for layer_of, number in zip(layer.position_embeddings, (row, column)):
                 # The embedding of a pixel has one part for each channel.
