@@ -63,7 +63,7 @@ def test_equation(kernel_size, kind):
     layer, mask = ShortConvolution(kernel_size, dtype="float64"), checks.padding(2, LENGTH, kind)
     np.testing.assert_array_equal(layer(X), X)
     checks.trains_every_weight(layer, X)
-    kernel = randomize(layer).kernel.numpy()
+    (kernel,) = randomize(layer).get_weights()
     assert kernel.shape == (kernel_size, WIDTH)
     found = layer(X, mask=mask)
     assert found.shape == layer.compute_output_shape(X.shape)
