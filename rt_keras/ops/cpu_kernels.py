@@ -95,7 +95,7 @@ class _SpanTiles:
         elif not self.is_in_one_block:
             blocks_apart = self.neighborhood.blocks_apart(queries, keys)
         # [tile_size, keys], or [batch, 1, tile_size, keys] by the numbers of blocks
-        masks = self.neighborhood.masks(queries - keys, blocks_apart)
+        masks = self.neighborhood.masks(queries, keys, blocks_apart)
         masks = [repeat_rows(mask, self.groups) for mask in masks]
         if self.key_mask is not None:
             masks.append(self.key_mask[:, None, None, first:end])

@@ -134,8 +134,8 @@ class Window(KeySet):
 
     def covers(self, query_positions, key_positions):
         """Returns whether keys are in a window, bool, for positions that are broadcast together."""
-        blocks_apart = self.neighborhood.blocks_apart(query_positions, key_positions)
-        (mask,) = self.neighborhood.masks(query_positions - key_positions, blocks_apart)
+        places = query_positions, key_positions
+        (mask,) = self.neighborhood.masks(*places, self.neighborhood.blocks_apart(*places))
         return mask
 
     def keys_read(self, causal):

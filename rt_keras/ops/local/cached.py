@@ -143,10 +143,10 @@ def keys_in_view(cache, position, neighborhood):
     length = size(cache["key"], 2)
     distance = from_rows(position, -tf.range(length)) % length  # [places] or [batch, 1, places]
     position = from_rows(position, 0)
-    blocks_apart = neighborhood.blocks_apart(position, position - distance)
+    places = position, position - distance
+    masks = neighborhood.masks(*places, neighborhood.blocks_apart(*places))
     # There are no keys before the first position.
-    masks = [distance <= position, *neighborhood.masks(distance, blocks_apart)]
-    allowed = functools.reduce(tf.logical_and, masks)
+    allowed = functools.reduce(tf.logical_and, masks, distance <= position)
     return StepKeys(cache["key"], cache["value"], allowed[..., None, :], distance)
 
 
@@ -169,10 +169,10 @@ def keys_in_window(cache, position, neighborhood, key_mask=None):
         key_mask = tf.ones([size(key, 0), size(cache["key"], 2)], tf.bool)
     allowed = tf.linalg.matrix_transpose(window(tf.cast(key_mask, tf.bool)[:, None, :, None]))
     start = place_of_own_block(*sides) * key_block_size
-    distance = from_rows(position % block_size, start - tf.range(size(key, 2)))
-    for mask in neighborhood.masks(distance):
+    place, places = from_rows(position % block_size, start), tf.range(size(key, 2))
+    for mask in neighborhood.masks(place, places):
         allowed &= mask[..., None, :]
-    return StepKeys(key, value, allowed, distance)
+    return StepKeys(key, value, allowed, place - places)
 
 
 def _neighbours(block, grid, before, after):

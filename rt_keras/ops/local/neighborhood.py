@@ -22,20 +22,20 @@ class Neighborhood(NamedTuple):
     sliding_window: int | None = None
     causal: bool = False
 
-    def masks(self, distances, blocks_apart=None):
+    def masks(self, queries, keys, blocks_apart=None):
         """Returns masks, all of which must be True for a query to see a key.
 
         Args:
-            distances: int, of queries from keys; negative if the key is later.
-            blocks_apart: int, of their blocks from one another, broadcast with `distances`. None if
+            queries, keys: int, positions that are broadcast against each other.
+            blocks_apart: int, distances of their blocks, broadcast against the positions. None if
                 all keys are in blocks that are near enough.
 
         Returns:
-            A list of bool tensors like the arguments.
+            A list of bool tensors like the broadcast arguments.
         """
-        masks = [distances >= 0] if self.causal else []
+        masks = [keys <= queries] if self.causal else []
         if self.sliding_window is not None:
-            masks.append(tf.abs(distances) < self.sliding_window)
+            masks.append(tf.abs(queries - keys) < self.sliding_window)
         if blocks_apart is not None:
             masks.append(tf.abs(blocks_apart) <= self.reach[0])
         return masks

@@ -255,8 +255,8 @@ class LocalWindows:
         A list of bool `[rows, count]`, for a slice of the rows of a block, or like `blocks_apart`;
         see `Neighborhood.masks`.
         """
-        distances = tf.range(self.block_size)[rows, None] + self.start - tf.range(count)
-        return self.neighborhood.masks(distances, blocks_apart)
+        places = tf.range(self.block_size)[rows, None] + self.start
+        return self.neighborhood.masks(places, tf.range(count), blocks_apart)
 
 
 def _check_keys_before(keys_before, neighborhood):
