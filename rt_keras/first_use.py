@@ -1,4 +1,4 @@
-"""Imports on first use: the public names of a folder, and what follows the import of a package.
+"""Imports on first use: the public names of a folder, and the classes that Keras saves by name.
 
 A folder of this package lists its public names with the modules that define them, and imports a
 module when one of its names is used. So a program imports only what it needs.
@@ -7,7 +7,6 @@ module when one of its names is used. So a program imports only what it needs.
 import importlib
 import pkgutil
 import sys
-from importlib.machinery import PathFinder
 
 
 def names_on_first_use(package, modules):
@@ -45,27 +44,12 @@ def names_on_first_use(package, modules):
     return find, names
 
 
-class AfterImport:
-    """An entry of `sys.meta_path` that calls a function when a package has been imported.
-
-    Args:
-        package: string, the name of the package.
-        function: function without arguments.
-    """
-
-    def __init__(self, package, function):
-        self.package = package
-        self.function = function
-
-    def find_spec(self, name, path=None, target=None):
-        """Returns Python's specification of the package, and None for other modules."""
-        spec = PathFinder.find_spec(name, path, target) if name == self.package else None
-        if spec is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module):
-                execute(module)
-                self.function()
-
-            spec.loader.exec_module = exec_module
-        return spec
+def import_saved_classes():
+    """Imports all classes that Keras saves by name."""
+    importlib.import_module("rt_keras.training.schedule")
+    endings = {"layers": "", "layers.key_sets": "", "models": "", "convert": ""}
+    for name, ending in {**endings, "data": "Tokenizer"}.items():
+        package = importlib.import_module(f"rt_keras.{name}")
+        for public in package.__all__:
+            if public.endswith(ending):
+                getattr(package, public)

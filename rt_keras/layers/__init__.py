@@ -14,7 +14,8 @@ set.
 
 import keras
 
-from rt_keras.first_use import names_on_first_use
+from rt_keras.first_use import import_saved_classes, names_on_first_use
+from rt_keras.keras_internals import before_first_lookup
 
 if keras.config.backend() != "tensorflow":
     raise ImportError(
@@ -51,3 +52,5 @@ _MODULES = {
 __all__ = list(_MODULES)
 
 __getattr__, __dir__ = names_on_first_use(__name__, _MODULES)
+
+before_first_lookup("rt_keras", import_saved_classes)
