@@ -121,7 +121,7 @@ def map_slices(function, stacked, whole, dtype):
 
 
 def gradients_of(function, inputs, upstream):
-    """Computes a function of tensors anew, and the gradients of the tensors."""
+    """Computes a function of tensors again, and the gradients of the tensors."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(inputs)
         outputs = function(*inputs)

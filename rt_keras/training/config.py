@@ -307,7 +307,7 @@ def _make_config(layers):
                 set_value(config, key, copy.deepcopy(value))
             except ValueError as error:
                 raise ValueError(f"{place_of(key, places_of_layer)}{error}") from None
-        # A list replaces the entries of the one before.
+        # A list replaces the entries of the previous list.
         replaced = tuple(f"{key}[" for key in places_of_layer)
         places = {key: place for key, place in places.items() if not key.startswith(replaced)}
         places |= places_of_layer

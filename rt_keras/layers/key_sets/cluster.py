@@ -81,7 +81,7 @@ class Cluster(KeySet):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.num_clusters = num_clusters
+        self.num_clusters = positive_int("num_clusters", num_clusters)
         self.window_size = positive_int("window_size", window_size)
         self.routed_key = one_of("routed_key", routed_key, *ROUTED_KEYS)
         self.num_probes = positive_int("num_probes", num_probes)

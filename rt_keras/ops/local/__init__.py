@@ -1,2 +1,2 @@
-"""Local attention: `neighborhood.py` says which keys a query sees, `windows.py` computes whole
-sequences, `cached.py` chunks and decode steps."""
+"""Local attention: `neighborhood.py` has the rule of which keys a query sees, `windows.py`
+computes whole sequences, `cached.py` chunks and decode steps."""

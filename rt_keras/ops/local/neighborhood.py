@@ -1,4 +1,4 @@
-"""Which keys a query of local attention sees: those of the blocks near its own."""
+"""The rule of local attention: the keys that a query sees are those of the blocks near its own."""
 
 import itertools
 from typing import NamedTuple
@@ -93,7 +93,7 @@ class Neighborhood(NamedTuple):
 
     @property
     def is_one_sequence(self):
-        """Whether blocks of queries and of keys are the same positions of one sequence."""
+        """True if blocks of queries and of keys are the same positions of one sequence."""
         return self.grid is None and self.key_block_size is None
 
     def grid_of(self, keys):

@@ -234,7 +234,7 @@ class LocalWindows:
 
     @property
     def are_spans(self):
-        """Whether the keys of a window are consecutive, and blocks of keys those of queries."""
+        """True if the keys of a window are consecutive, and blocks of keys those of queries."""
         return len(self.grid) == 1 and self.key_block_size == self.block_size
 
     def of_queries(self, x):
