@@ -20,6 +20,7 @@ from rt_keras.models.adapted.architectures import attention_layers, backbone_of
 from rt_keras.models.adapted.attention import num_heads
 from rt_keras.models.adapted.default_heads import KEYS, block_options, few_look_far, sets_beside
 from rt_keras.models.adapted.folders import load_model
+from rt_keras.models.adapted.prompt_reading import state_of_rows
 from rt_keras.models.generation import start_tokens
 from rt_keras.ops.blocks import ceil_div
 
@@ -253,8 +254,8 @@ class Reader:
             hidden, cache = self._forward(tf.constant(np.pad(ids, [0, ROOM])[None]))
             return hidden[0, :count].numpy(), cache
         if self.model.backbone.reads_chunks:
-            prompts = ids[None], np.array([count]), None, count + ROOM
-            cache, hidden, _ = self.model._read_prompts(*prompts, verbose=0, with_hidden=True)
+            prompts = ids[None], np.array([count]), state_of_rows(None, 1, count + ROOM)
+            cache, hidden = self.model._read_prompts(*prompts, verbose=0, with_hidden=True)
             return hidden[0], cache
         inputs = {"token_ids": tf.constant(ids[None])}
         inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])

@@ -94,7 +94,10 @@ MISTAKES = [
     ),
     (f"{QUICK} 'model.heads=[{{class: LocalHead}}]'", "unknown class LocalHead; the nearest is"),
     (f"{QUICK} model.heads[0].num_cluster=4", "num_cluster=4: model.heads[0]: num_cluster is unk"),
-    (f"{QUICK} model.heads[0].num_clusters=-1", "quickstart.yaml, line 10: model.heads[0]: num_"),
+    (
+        f"{QUICK} model.heads[0].num_clusters=-1",
+        "num_clusters=-1: model.heads[0]: num_clusters must",
+    ),
     (f"{QUICK} model.hidden_dim=15", "heads must divide the 15 features"),
     (
         f"{QUICK} model.normalization=norm",

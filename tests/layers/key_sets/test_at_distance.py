@@ -5,6 +5,7 @@ import pytest
 import rt_keras
 from rt_keras.layers import Heads, MultiHeadAttention
 from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
+from rt_keras.models.adapted.prompt_reading import state_of_rows
 from rt_keras.ops.naive import naive_softmax
 from tests.layers import checks
 from tests.layers.test_split_heads import rotated
@@ -100,8 +101,8 @@ def test_an_adapted_model_reads_chunks(tmp_path):
     inputs = make_inputs(task.backbone, 70, padded=0)
     hidden = task.hidden_states(inputs)
     tokens = inputs["token_ids"]
-    counts = np.full([len(tokens)], 70)
-    _, found, _ = task._read_prompts(tokens, counts, None, 80, verbose=0, with_hidden=True)
+    prompts = tokens, np.full([len(tokens)], 70), state_of_rows(None, len(tokens), 80)
+    _, found = task._read_prompts(*prompts, verbose=0, with_hidden=True)
     np.testing.assert_allclose(found[:, :70], hidden, rtol=0, atol=1e-4)
     own = [Window(8), FirstTokens(2), SelectedBlocks(2, num_blocks=4, segment_size=8)]
     plain = rt_keras.adapt(write_llama(tmp_path / "plain"), [Heads(4, own)], **options)
