@@ -133,7 +133,7 @@ class RoutedBlocks(SelectedBlocks):
     def attend_step(self, inputs, state, return_logsumexp):
         near, far = self._routed(inputs, state["queries"])
         near, near_state = self.near.attend_step(near, state["near"], True)
-        far, far_state = super().attend_step(far, state["far"], True)
+        far, far_state = super().attend_chunk(far, state["far"], True)
         queries = self._last_queries(inputs, state["queries"])
         after = {"far": far_state, "near": near_state, "queries": queries}
         return self._merge([near, far], return_logsumexp), after
