@@ -120,11 +120,21 @@ def balanced_attention(
     >>> balanced_attention(x, None, x, centroids, window_size=4, causal=True).shape
     TensorShape([1, 2, 12, 4])
     """
-    weights, counts = {"centroids": centroids}, (size(centroids, 1), window_size)
-    masks = {"causal": causal, "query_mask": query_mask, "key_mask": key_mask}
-    options = {"relative_embeddings": relative_embeddings, "dropout": dropout, "seed": seed}
-    vectors = query, key, value
-    return cluster_attention(nearest_members, weights, *vectors, *counts, **masks, **options)
+    return cluster_attention(
+        nearest_members,
+        {"centroids": centroids},
+        query,
+        key,
+        value,
+        size(centroids, 1),
+        window_size,
+        causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        relative_embeddings=relative_embeddings,
+        dropout=dropout,
+        seed=seed,
+    )
 
 
 def nearest_members(x, mask, count, weights):

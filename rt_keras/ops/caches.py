@@ -103,7 +103,7 @@ def put_rows(x, places, new, count=None):
 
     Args:
         x: `[batch, heads, places, ...]`.
-        places: int, broadcastable to `[batch, heads, n]`.
+        places: int, broadcastable to `[batch, heads, n]`; of several rows, all inside.
         new: `[batch, heads, n, ...]`.
         count: int scalar or `[batch]`, number of the rows to write, the first ones; None for all.
 

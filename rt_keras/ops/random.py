@@ -81,11 +81,21 @@ def random_attention(
         scores = tf.broadcast_to(scores[None], [size(x, 0), x.shape[1], num_clusters, length])
         return top_members(scores, mask, count)
 
-    weights, counts = {"routing_seed": routing_seed}, (num_clusters, window_size)
-    masks = {"causal": causal, "query_mask": query_mask, "key_mask": key_mask}
-    options = {"relative_embeddings": relative_embeddings, "dropout": dropout, "seed": seed}
-    vectors = query, key, value
-    return cluster_attention(pick_members, weights, *vectors, *counts, **masks, **options)
+    return cluster_attention(
+        pick_members,
+        {"routing_seed": routing_seed},
+        query,
+        key,
+        value,
+        num_clusters,
+        window_size,
+        causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        relative_embeddings=relative_embeddings,
+        dropout=dropout,
+        seed=seed,
+    )
 
 
 def random_scores(seeds, num_clusters, length):

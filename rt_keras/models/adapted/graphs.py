@@ -1,6 +1,5 @@
 """Replacement of the attention in functional and `Sequential` models."""
 
-import inspect
 import tempfile
 
 import keras
@@ -57,15 +56,31 @@ class AdaptedTransformerDecoder(OtherHeads, keras_hub.layers.TransformerDecoder)
         super().build(decoder_sequence_shape, encoder_sequence_shape)
         self._replace_heads(causal=True)
 
-    def compute_output_spec(self, *args, **kwargs):
+    def compute_output_spec(
+        self,
+        decoder_sequence,
+        encoder_sequence=None,
+        decoder_padding_mask=None,
+        decoder_attention_mask=None,
+        encoder_padding_mask=None,
+        encoder_attention_mask=None,
+        self_attention_cache=None,
+        self_attention_cache_update_index=None,
+        cross_attention_cache=None,
+        cross_attention_cache_update_index=None,
+        use_causal_mask=True,
+        training=None,
+    ):
         # The call of a layer in a graph, before any data.
-        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        caches = ("self_attention_cache", "cross_attention_cache")
-        needed = dict.fromkeys(["decoder_attention_mask", *caches]) | {"use_causal_mask": True}
-        for name, value in needed.items():
-            if arguments.get(name, value) is not value:
-                raise ValueError(f"{self.name} with other heads takes {name}={value} only")
-        return super().compute_output_spec(*args, **kwargs)
+        for name, value, allowed in (
+            ("decoder_attention_mask", decoder_attention_mask, None),
+            ("use_causal_mask", use_causal_mask, True),
+            ("self_attention_cache", self_attention_cache, None),
+            ("cross_attention_cache", cross_attention_cache, None),
+        ):
+            if value is not allowed:
+                raise ValueError(f"{self.name} with other heads takes {name}={allowed} only")
+        return super().compute_output_spec(decoder_sequence, encoder_sequence)
 
 
 # Adapted classes by the class that they adapt.
